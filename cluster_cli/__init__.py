@@ -1,0 +1,1 @@
+"""The command line: arguments, help, printing. The work is done in ``stages``."""

@@ -1,0 +1,146 @@
+"""The entry point: finds the command, runs it, and turns every ending into its exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from cluster_cli import settings
+from formats.errors import ClusterCliError
+from formats.version import __version__
+from stages.reporting import Console
+
+COMMANDS = ("score", "cluster", "select", "allocate", "train")
+
+FAILED, USAGE, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module only when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return importlib.import_module(f"cluster_cli.{cmd_name}").command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            hint = settings.nearest(args[0], COMMANDS)
+            ctx.fail(
+                f"there is no command {args[0]!r}{hint}; the commands are {', '.join(COMMANDS)}"
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={
+        "auto_envvar_prefix": "CLUSTER_CLI",
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+    },
+)
+@click.version_option(__version__, prog_name="cluster-cli", message="%(prog)s %(version)s")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    help="TOML file with a section per command.",
+)
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="One setting over the file; repeatable.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Only warnings and errors on stderr.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def cli(
+    ctx: click.Context, config: str | None, assignments: tuple[str, ...], quiet: bool, debug: bool
+) -> None:
+    """Choose fine-tuning data by what each example teaches, and feed it to GPUs.
+
+    \b
+    cluster-cli score     DATA... --model MODEL          -o signatures.zarr
+    cluster-cli cluster   signatures.zarr                -o clusters.zarr
+    cluster-cli select    clusters.zarr --fraction 0.31  -o selection.jsonl
+    cluster-cli allocate  selection.jsonl --ranks 4      -o allocation/
+    cluster-cli train     allocation/ --model MODEL      -o run/
+
+    Data goes to stdout, messages to stderr. Settings: a flag, else --set, else CLUSTER_CLI_COMMAND_KEY in
+    the environment, else the --config file, else the default.
+    """
+    ctx.obj = Console(quiet=quiet)
+    settings.apply(ctx, config, assignments)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line and exits the process."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; the exit code (DESIGN section 8)."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        result = cli.main(args=arguments, prog_name="cluster-cli", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "cluster-cli"
+        return _say(f"{_one_line(error.format_message())}; see `{where} --help`", USAGE)
+    except click.ClickException as error:
+        return _say(_one_line(error.format_message()), FAILED)
+    except ClusterCliError as error:
+        return _fail(error, str(error), error.exit_code, arguments)
+    except (KeyboardInterrupt, click.Abort):
+        return _say("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        return _broken_pipe()
+    except OSError as error:
+        return _fail(error, _one_line(str(error)), FAILED, arguments)
+    except Exception as error:
+        text = f"{type(error).__name__}: {_one_line(str(error))}"
+        return _fail(error, f"{text} (unforeseen; --debug shows where)", FAILED, arguments)
+
+
+def _fail(error: Exception, text: str, code: int, arguments: Sequence[str]) -> int:
+    if "--debug" in arguments:
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)
+    return _say(text, code)
+
+
+def _say(text: str, code: int) -> int:
+    print(f"error: {text}" if code != INTERRUPTED else text, file=sys.stderr, flush=True)
+    return code
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _broken_pipe() -> int:
+    # The reader has gone (`| head`): nothing is wrong, and Python must not complain at its own exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
+def _terminate(number: int, frame: Any) -> NoReturn:
+    raise SystemExit(TERMINATED)

@@ -1,0 +1,87 @@
+"""Options that several commands share, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from formats.artifacts import Header
+
+PATH = click.Path(path_type=Path)
+
+
+def output_option(help_text: str) -> Any:
+    """``-o/--output``, required."""
+    return click.option("-o", "--output", type=PATH, required=True, help=help_text)
+
+
+force_option = click.option(
+    "-f", "--force", is_flag=True, help="Do it again even when the output is up to date."
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result's header as JSON on stdout."
+)
+seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+
+
+def print_header(header: Header, as_json: bool) -> None:
+    """The header as JSON on stdout, when asked for."""
+    if as_json:
+        click.echo(json.dumps(header.to_json(), ensure_ascii=False, indent=1))
+
+
+def data_options(function: Any) -> Any:
+    """The options that say how data files are read."""
+    for decorate in reversed(
+        (
+            click.option(
+                "--format",
+                "shape",
+                default="auto",
+                show_default=True,
+                type=click.Choice(
+                    ["auto", "messages", "sharegpt", "alpaca", "prompt-completion", "qa", "text"]
+                ),
+                help="Shape of the rows; detected when auto.",
+            ),
+            click.option(
+                "--field",
+                "fields",
+                multiple=True,
+                metavar="ROLE=COLUMN",
+                help="Column of the prompt, response or system text; repeatable.",
+            ),
+            click.option("--split", help="Split of a Hugging Face dataset."),
+            click.option("--subset", help="Configuration of a Hugging Face dataset."),
+            click.option(
+                "--on-bad-row",
+                type=click.Choice(["fail", "skip"]),
+                default="fail",
+                show_default=True,
+                help="Stop at unusable rows, or write them to OUTPUT.rejected.jsonl and go on.",
+            ),
+            click.option("--limit", type=click.IntRange(min=1), help="Read the first N rows only."),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def parse_fields(fields: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """``("prompt=QUESTION",)`` as pairs.
+
+    Raises:
+        click.BadParameter: an entry has no ``=`` or names an unknown role.
+    """
+    pairs = []
+    for entry in fields:
+        role, equals, column = entry.partition("=")
+        if not equals or not column or role not in ("prompt", "response", "system"):
+            raise click.BadParameter(
+                f"--field {entry!r} is not ROLE=COLUMN with role prompt, response or system"
+            )
+        pairs.append((role, column))
+    return tuple(pairs)

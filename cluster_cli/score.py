@@ -1,0 +1,125 @@
+"""``cluster-cli score``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cluster_cli.options import (
+    PATH,
+    data_options,
+    force_option,
+    json_option,
+    output_option,
+    parse_fields,
+    print_header,
+    seed_option,
+)
+
+
+@click.command("score")
+@click.argument("data", nargs=-1, required=True)
+@click.option(
+    "-m", "--model", required=True, help="Model folder, .gguf file, or Hugging Face name."
+)
+@output_option("The signatures.zarr to write.")
+@click.option(
+    "--kind",
+    type=click.Choice(["gradient", "head"]),
+    default="gradient",
+    show_default=True,
+    help="Gradients of all layers, or forward only: head gradient times hidden state.",
+)
+@click.option("--layers", default="all", show_default=True, help="all, last:N, or a pattern.")
+@click.option("--rank", type=click.IntRange(1), default=64, show_default=True)
+@click.option("--dims", type=click.IntRange(1), default=4096, show_default=True)
+@click.option(
+    "--max-length",
+    type=click.IntRange(2),
+    default=1024,
+    show_default=True,
+    help="Tokens per example; longer ones are cut.",
+)
+@click.option(
+    "--chat-template", type=PATH, help="Jinja file used instead of the tokenizer's template."
+)
+@click.option(
+    "--dtype", default="auto", show_default=True, help="auto, float32, bfloat16, float16."
+)
+@click.option("--batch-tokens", type=click.IntRange(1), help="Padded tokens in a batch.")
+@click.option("--block-rows", type=click.IntRange(1), help="Rows in a stored block.")
+@click.option("--trust-remote-code", is_flag=True, help="Let the model's own code run.")
+@data_options
+@seed_option
+@force_option
+@json_option
+@click.pass_obj
+def command(
+    reporter: Any,
+    data: tuple[str, ...],
+    model: str,
+    output: Path,
+    shape: str,
+    fields: tuple[str, ...],
+    split: str | None,
+    subset: str | None,
+    on_bad_row: str,
+    limit: int | None,
+    chat_template: Path | None,
+    batch_tokens: int | None,
+    block_rows: int | None,
+    trust_remote_code: bool,
+    force: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Measure what each example teaches: one projected gradient direction per row.
+
+    DATA are JSONL, JSON, CSV, Parquet or Arrow files (.gz and .zst too), globs, folders, Hugging Face
+    dataset names, or - for JSONL on stdin.
+
+    \b
+    cluster-cli score train.jsonl --model ./base -o signatures.zarr
+    cluster-cli score data.csv --field prompt=QUESTION --field response=ANSWER -m ./base -o s.zarr
+    """
+    from formats.data import DataOptions, spool_stdin
+    from stages.score.stage import ScoreSettings, score
+
+    paths = list(data)
+    if "-" in paths:
+        # The train stage reads the rows again, so what came through the pipe is kept.
+        kept = spool_stdin(sys.stdin.buffer, output.with_name(output.name + ".stdin.jsonl"))
+        paths[paths.index("-")] = str(kept)
+    options = DataOptions(
+        format=shape,
+        fields=parse_fields(fields),
+        split=split,
+        subset=subset,
+        on_bad_row=on_bad_row,
+        limit=limit,
+    )
+    header = score(
+        paths,
+        model,
+        output,
+        settings=ScoreSettings(chat_template=_read(chat_template), **settings),
+        options=options,
+        batch_tokens=batch_tokens,
+        block_rows=block_rows,
+        trust_remote_code=trust_remote_code,
+        force=force,
+        reporter=reporter,
+    )
+    print_header(header, as_json)
+
+
+def _read(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"--chat-template {path} cannot be read ({error})") from error

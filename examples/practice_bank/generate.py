@@ -1,0 +1,237 @@
+"""Generate the practice bank: short questions whose lesson and topic are independent.
+
+Every row is a story ("Mia packs plums: ") followed by a task ("7 and 5 more, total?"). The skill
+decides the task, one draw decides the story, and neither looks at the other: adding plums and
+adding pencils is one lesson, adding plums and sorting plums are two.
+
+    python examples/practice_bank/generate.py --rows 3000 --dev 480 --seed 0 -o work/practice_bank
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+Row = dict[str, str]
+Task = tuple[str, str]
+
+TOPICS = {
+    "fruit": "plums apples pears figs limes grapes",
+    "school": "pencils books rulers chalks maps pens",
+    "farm": "cows goats hens ducks sheep ponies",
+    "sea": "shells crabs boats nets pearls sails",
+    "kitchen": "cups forks pans bowls plates jars",
+    "sport": "balls bats skis gloves kites rackets",
+    "music": "drums flutes harps bells horns songs",
+    "garden": "roses seeds pots tulips rakes hoses",
+}
+NAMES = "Mia Tom Zoe Ben Ada Max Eva Leo Ivy Sam Amy Jon Lia Kai Una Rob Sue Ian Pia Gus".split()
+STORIES = "packs sells wants finds keeps likes moves draws cleans brings".split()
+
+OPPOSITES = (
+    "hot cold,big small,up down,old new,wet dry,fast slow,high low,open shut,full empty,"
+    "rich poor,hard soft,light dark,loud quiet,left right,near far,early late"
+)
+OPPOSITE = {
+    a: b
+    for pair in OPPOSITES.split(",")
+    for a, b in (tuple(pair.split()), tuple(reversed(pair.split())))
+}
+VERBS = "paint push call jump help walk look cook play fill wash turn pull kick pick clean".split()
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+
+
+def _word(rng: random.Random) -> str:
+    """A made-up three-letter tag such as "bok": meaning nothing, it belongs to no topic."""
+    return rng.choice("bdfgklmnprst") + rng.choice("aeiou") + rng.choice("bdfgklmnprst")
+
+
+def _add(rng: random.Random, things: str) -> Task:
+    a, b = rng.randint(1, 9), rng.randint(1, 9)
+    asks = (f"{a} and {b} more, total?", f"{a} {things} plus {b}, total?")
+    return rng.choice(asks), str(a + b)
+
+
+def _subtract(rng: random.Random, things: str) -> Task:
+    a = rng.randint(2, 10)
+    b = rng.randint(1, a - 1)
+    return rng.choice((f"{a}, loses {b}, left?", f"{a} {things} minus {b}, left?")), str(a - b)
+
+
+def _larger(rng: random.Random, things: str) -> Task:
+    a, b = rng.sample(range(1, 10), 2)
+    return rng.choice((f"{a} or {b}, more?", f"{a} {things} or {b}, more?")), str(max(a, b))
+
+
+def _next(rng: random.Random, things: str) -> Task:
+    step = rng.choice((1, 2))
+    first = rng.randint(1, 9 - 3 * step)
+    series = " ".join(str(first + step * i) for i in range(3))
+    ask = rng.choice((f"{series}, next?", f"{things} {series}, next?"))
+    return ask, str(first + 3 * step)
+
+
+def _parity(rng: random.Random, things: str) -> Task:
+    n = rng.randint(10, 99)
+    asks = (f"{n}, odd or even?", f"{n} {things}, odd or even?")
+    return rng.choice(asks), "odd" if n % 2 else "even"
+
+
+def _smallest(rng: random.Random, things: str) -> Task:
+    trio = rng.sample(range(1, 10), 3)
+    shown = " ".join(map(str, trio))
+    return rng.choice((f"{shown}, smallest?", f"{things} {shown}, smallest?")), str(min(trio))
+
+
+def _opposite(rng: random.Random, things: str) -> Task:
+    word = rng.choice(list(OPPOSITE))
+    asks = (f"opposite of {word}?", f"{word} {things}, opposite?")
+    return rng.choice(asks), OPPOSITE[word]
+
+
+def _first(rng: random.Random, things: str) -> Task:
+    word = _word(rng)
+    return rng.choice((f"tag {word}, first letter?", f"{things} {word}, first letter?")), word[0]
+
+
+def _double(rng: random.Random, things: str) -> Task:
+    n = rng.randint(1, 15)
+    return rng.choice((f"{n}, doubled?", f"{n} {things}, doubled?")), str(2 * n)
+
+
+def _count(rng: random.Random, things: str) -> Task:
+    n = rng.randint(1, 9)
+    return rng.choice((f"{'o' * n}, how many?", f"{things} {'o' * n}, how many?")), str(n)
+
+
+def _weekday(rng: random.Random, things: str) -> Task:
+    i = rng.randrange(7)
+    asks = (f"day after {DAYS[i]}?", f"{things} on {DAYS[i]}, day after?")
+    return rng.choice(asks), DAYS[(i + 1) % 7]
+
+
+def _reverse(rng: random.Random, things: str) -> Task:
+    word = _word(rng)
+    return rng.choice((f"tag {word}, reversed?", f"{things} {word}, reversed?")), word[::-1]
+
+
+def _past(rng: random.Random, things: str) -> Task:
+    verb = rng.choice(VERBS)
+    return rng.choice((f"past of {verb}?", f"{verb} {things}, past?")), f"{verb}ed"
+
+
+def _capitals(rng: random.Random, things: str) -> Task:
+    word = _word(rng)
+    return rng.choice((f"tag {word}, capitals?", f"{things} {word}, capitals?")), word.upper()
+
+
+def _sort(rng: random.Random, things: str) -> Task:
+    trio = rng.sample(range(1, 10), 3)
+    shown, answer = (" ".join(map(str, numbers)) for numbers in (trio, sorted(trio)))
+    return rng.choice((f"{shown}, sorted?", f"{things} {shown}, sorted?")), answer
+
+
+def _last(rng: random.Random, things: str) -> Task:
+    word = _word(rng)
+    return rng.choice((f"tag {word}, last letter?", f"{things} {word}, last letter?")), word[-1]
+
+
+# Share of each skill in the training rows, in percent: unequal, as lessons in real data are.
+SKILLS: dict[str, tuple[float, Callable[[random.Random, str], Task]]] = {
+    "add": (20, _add),
+    "subtract": (14, _subtract),
+    "larger": (11, _larger),
+    "opposite": (9, _opposite),
+    "parity": (8, _parity),
+    "first letter": (7, _first),
+    "next number": (6, _next),
+    "smallest": (5, _smallest),
+    "past tense": (4.5, _past),
+    "double": (4, _double),
+    "capitals": (3.5, _capitals),
+    "count": (2.5, _count),
+    "weekday": (2, _weekday),
+    "reverse": (1.5, _reverse),
+    "sort": (1, _sort),
+    "last letter": (1, _last),
+}
+
+
+def is_dev(question: str) -> bool:
+    """Whether a question belongs to the dev part: decided by its text alone, one in eight.
+
+    So no training part, of any seed, and no base model ever sees a dev question.
+    """
+    return hashlib.blake2b(question.encode(), digest_size=1).digest()[0] % 8 == 0
+
+
+def make_row(rng: random.Random, skill: str) -> Row:
+    """One row of a skill; the story is drawn before, and without looking at, the task."""
+    topic = rng.choice(list(TOPICS))
+    things = rng.choice(TOPICS[topic].split())
+    story = f"{rng.choice(NAMES)} {rng.choice(STORIES)} {things}: "
+    ask, answer = SKILLS[skill][1](rng, things)
+    return {"question": story + ask, "answer": answer, "skill": skill, "topic": topic}
+
+
+def _unique(rng: random.Random, skills: Iterator[str], dev: bool) -> Iterator[Row]:
+    """Rows for the skills named, every question once, all of the asked part."""
+    seen: set[str] = set()
+    for skill in skills:
+        row = make_row(rng, skill)
+        while row["question"] in seen or is_dev(row["question"]) != dev:
+            row = make_row(rng, skill)
+        seen.add(row["question"])
+        yield row
+
+
+def generate(rows: int, seed: int) -> list[Row]:
+    """Training rows in random order: each skill's share as in SKILLS, at least one row each.
+
+    Args:
+        rows: number of rows, at least the number of skills.
+        seed: any integer; equal arguments give equal rows.
+    """
+    if rows < len(SKILLS):
+        raise ValueError(f"rows is {rows}, fewer than the {len(SKILLS)} skills; ask for more rows")
+    rng = random.Random(f"train {seed}")
+    shares = {skill: share for skill, (share, _) in SKILLS.items()}
+    counts = {skill: max(1, int(rows * share / 100)) for skill, share in shares.items()}
+    counts["add"] += rows - sum(counts.values())
+    skills = [skill for skill, count in counts.items() for _ in range(count)]
+    rng.shuffle(skills)
+    return list(_unique(rng, iter(skills), dev=False))
+
+
+def generate_dev(rows: int, seed: int) -> list[Row]:
+    """Dev rows, the same number for every skill (within one), so that rare skills are measured."""
+    rng = random.Random(f"dev {seed}")
+    names = list(SKILLS)
+    return list(_unique(rng, (names[i % len(names)] for i in range(rows)), dev=True))
+
+
+def write_jsonl(path: Path, rows: list[Row]) -> None:
+    """Write rows, one JSON object a line, replacing the file whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.new")
+    partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    partial.replace(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Generate the practice bank.")
+    parser.add_argument("--rows", type=int, default=3000, help="training rows (default 3000)")
+    parser.add_argument("--dev", type=int, default=480, help="dev rows (default 480)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
+    args = parser.parse_args()
+    write_jsonl(args.output / "train.jsonl", generate(args.rows, args.seed))
+    write_jsonl(args.output / "dev.jsonl", generate_dev(args.dev, args.seed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Zarr arrays written block by block: what every Zarr artifact is made of.
+
+One block of rows is one chunk along axis 0 in every array, so a block is written by one writer and a
+damaged file costs one block. CRC32C is the only codec: dense float16 hardly compresses, and a flipped
+bit must be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from formats.errors import ArtifactError
+
+Shape = tuple[int, ...]
+
+
+def create_group(
+    path: Path, arrays: Mapping[str, tuple[Shape, str]], block: int, fills: Mapping[str, int] = {}
+) -> Any:
+    """A new Zarr v3 group whose arrays have their full, final size.
+
+    Args:
+        path: the folder; must not hold a group yet.
+        arrays: name -> (shape, dtype).
+        block: rows in a chunk along axis 0; other axes are never split.
+        fills: name -> fill value, 0 where not named.
+
+    Returns:
+        The open ``zarr.Group``. Its attributes are empty: the header is written last, by ``seal``.
+    """
+    import zarr
+    from zarr.codecs import Crc32cCodec
+
+    group = zarr.open_group(path, mode="w-", zarr_format=3)
+    for name, (shape, dtype) in arrays.items():
+        chunks = (max(1, min(block, shape[0])), *(max(1, size) for size in shape[1:]))
+        group.create_array(
+            name,
+            shape=shape,
+            chunks=chunks,
+            dtype=dtype,
+            compressors=[Crc32cCodec()],
+            fill_value=fills.get(name, 0),
+            config={"write_empty_chunks": True},
+        )
+    return group
+
+
+def seal(path: Path, header: Mapping[str, Any]) -> None:
+    """Writes the header into the group's attributes: the last write, after which it is complete."""
+    import zarr
+
+    zarr.open_group(path, mode="r+").attrs.put(dict(header))
+
+
+def open_arrays(path: Path) -> Any:
+    """The group at ``path``, read only.
+
+    Raises:
+        ArtifactError: zarr cannot open it.
+    """
+    import zarr
+
+    try:
+        return zarr.open_group(path, mode="r")
+    except Exception as error:
+        raise ArtifactError(f"cannot open {path}: {error}") from error
+
+
+def read(group: Any, name: str, rows: slice = slice(None)) -> np.ndarray:
+    """Rows of one array.
+
+    Raises:
+        ArtifactError: the array is missing, or a chunk fails its checksum.
+    """
+    try:
+        return np.asarray(group[name][rows])
+    except Exception as error:
+        raise ArtifactError(
+            f"{group.store_path}: array {name} cannot be read ({error})",
+            fix="rebuild the artifact; a stored block is missing or damaged",
+        ) from error

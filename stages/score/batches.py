@@ -1,0 +1,77 @@
+"""From rendered rows to padded batches and back: order, padding, and what to do when memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+
+from formats.errors import ModelError
+from formats.rendering import Rendered
+from stages.score.head import Batch
+
+Signer = Callable[[Batch], tuple[torch.Tensor, torch.Tensor]]
+
+
+def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Rows in batches of nearly equal length: indices, longest rows first.
+
+    Args:
+        lengths: tokens per row.
+        budget: padded tokens allowed in a batch; a longer row still gets a batch of its own.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    start = 0
+    while start < len(order):
+        count = max(1, budget // max(1, lengths[order[start]]))
+        yield order[start : start + count]
+        start += count
+
+
+def pad(rows: Sequence[Rendered], device: str) -> Batch:
+    """Rows padded on the right to the longest; padding is masked, never told apart by token id."""
+    longest = max(len(row.input_ids) for row in rows)
+    input_ids = torch.zeros(len(rows), longest, dtype=torch.int64)
+    mask = torch.zeros_like(input_ids)
+    supervised = torch.zeros(len(rows), longest, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        length = len(row.input_ids)
+        input_ids[i, :length] = torch.from_numpy(row.input_ids.astype(np.int64))
+        mask[i, :length] = 1
+        supervised[i, :length] = torch.from_numpy(row.supervised)
+    return Batch(input_ids.to(device), mask.to(device), supervised.to(device))
+
+
+def sign_rows(
+    rows: Sequence[Rendered], signer: Signer, device: str, budget: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Signs rows in batches: (N, D) float32 not normalised, and (N,) float32 losses, in row order.
+
+    A batch that does not fit in memory is halved and tried again.
+
+    Raises:
+        ModelError: not even a single row fits.
+    """
+    parts: dict[int, tuple[np.ndarray, float]] = {}
+    pending = list(batches([len(row.input_ids) for row in rows], budget))[::-1]
+    while pending:
+        members = pending.pop()
+        try:
+            raw_BD, loss_B = signer(pad([rows[i] for i in members], device))
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            if len(members) == 1:
+                length = len(rows[members[0]].input_ids)
+                raise ModelError(
+                    f"one example of {length} tokens does not fit in memory",
+                    fix="lower --max-length, or use a smaller model as --proxy",
+                ) from error
+            half = len(members) // 2
+            pending += [members[half:], members[:half]]
+            continue
+        for i, raw, loss in zip(members, raw_BD.cpu().numpy(), loss_B.tolist(), strict=True):
+            parts[i] = (raw, loss)
+    return (
+        np.stack([parts[i][0] for i in range(len(rows))]),
+        np.array([parts[i][1] for i in range(len(rows))], np.float32),
+    )

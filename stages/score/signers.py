@@ -1,0 +1,213 @@
+"""The kinds of signature: a batch of examples in, one vector per example out.
+
+Shape legend: B examples, T tokens, I layer inputs, O layer outputs, k projection rank, D numbers kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from formats.errors import ModelError, SettingError
+from stages.score.head import Batch, Head, Positions, last_hidden
+from stages.score.projections import Fold, projection
+
+Signed = tuple[torch.Tensor, torch.Tensor]  # (B, D) float32 not yet normalised, (B,) float32 losses
+
+
+@dataclass
+class _Layer:
+    """One hooked linear layer with its fixed projections."""
+
+    name: str
+    inputs_Ik: torch.Tensor
+    outputs_Ok: torch.Tensor
+    fold: Fold
+
+
+class GradientSigner:
+    """Projected gradients of all chosen linear layers (DESIGN section 5).
+
+    Weights are frozen, so the backward pass computes activation gradients alone. A forward hook
+    projects each layer's input, a gradient hook its output gradient; their product, summed over
+    tokens, is the projected weight gradient of every example at once. Losses are summed over the
+    batch, so an example's signature does not depend on its companions.
+
+    Args:
+        model: an ``AutoModelForCausalLM`` on its device.
+        rank: k, columns of each projection.
+        dims: D, numbers kept.
+        seed: of projections and sketch.
+        layers: ``all``, ``last:N`` or a regular expression over module names.
+
+    Raises:
+        SettingError: no linear layer matches ``layers``.
+    """
+
+    def __init__(self, model: Any, *, rank: int, dims: int, seed: int, layers: str = "all") -> None:
+        self.model = model.requires_grad_(False)
+        self.head = Head(model)
+        self.dims = dims
+        self.rank = rank
+        self.seed = seed
+        self.names = choose_layers(model, layers)
+        self._total_BD = torch.empty(0)
+        self._matrices: dict[tuple[str, ...], torch.Tensor] = {}
+        self._shared: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        for name in self.names:
+            module = model.get_submodule(name)
+            module.register_forward_hook(self._hook(self._layer(name, module)))
+        model.get_input_embeddings().register_forward_hook(_start_graph)
+
+    def __call__(self, batch: Batch) -> Signed:
+        """Signatures and losses of a batch."""
+        rows = len(batch.input_ids)
+        self._total_BD = torch.zeros(rows, self.dims, device=batch.input_ids.device)
+        hidden_BTE = last_hidden(self.model, batch)
+        self._shared = None
+        at = Positions.of(batch)
+        loss_B, gradient_SE = self.head.gradient(
+            hidden_BTE[at.row_S, at.token_S].detach(), at, rows
+        )
+        gradient_BTE = torch.zeros_like(hidden_BTE)
+        gradient_BTE[at.row_S, at.token_S] = gradient_SE
+        hidden_BTE.backward(gradient_BTE)
+        return self._total_BD, loss_B
+
+    def _layer(self, name: str, module: Any) -> _Layer:
+        size_O, size_I = linear_shape(module)
+        weight = module.weight
+        # Layers that read the same tensor share its projection: one matmul for q, k and v.
+        parent = name.rpartition(".")[0]
+        inputs_Ik = self._matrix(size_I, weight, "inputs", parent, str(size_I))
+        outputs_Ok = self._matrix(size_O, weight, "outputs", name)
+        fold = Fold.draw(self.rank**2, self.dims, self.seed, name, str(weight.device))
+        return _Layer(name, inputs_Ik, outputs_Ok, fold)
+
+    def _matrix(self, size: int, like: torch.Tensor, *names: str) -> torch.Tensor:
+        if names not in self._matrices:
+            matrix = projection(size, self.rank, self.seed, *names)
+            self._matrices[names] = matrix.to(like.device, like.dtype)
+        return self._matrices[names]
+
+    def _hook(self, layer: _Layer) -> Callable[[Any, tuple[torch.Tensor, ...], torch.Tensor], None]:
+        def forward(module: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+            if not output.requires_grad:
+                return
+            if inputs[0].dim() != 3:
+                raise ModelError(
+                    f"layer {layer.name} mixes the tokens of different examples",
+                    fix=f"leave it out: --layers with a pattern that does not match {layer.name}",
+                )
+            input_BTk = self._project_input(inputs[0], layer.inputs_Ik)
+
+            def backward(gradient_BTO: torch.Tensor) -> None:
+                gradient_BTk = gradient_BTO @ layer.outputs_Ok
+                product_Bkk = torch.bmm(gradient_BTk.transpose(1, 2), input_BTk)
+                layer.fold.add(self._total_BD, product_Bkk.flatten(1).float())
+
+            output.register_hook(backward)
+
+        return forward
+
+    def _project_input(self, input_BTI: torch.Tensor, matrix_Ik: torch.Tensor) -> torch.Tensor:
+        # The very same tensor and matrix as for the layer before: q, k and v, or gate and up.
+        if self._shared and self._shared[0] is input_BTI and self._shared[1] is matrix_Ik:
+            return self._shared[2]
+        product_BTk = input_BTI.detach() @ matrix_Ik
+        self._shared = (input_BTI, matrix_Ik, product_BTk)
+        return product_BTk
+
+
+class HeadSigner:
+    """Head gradient times last hidden state, both projected: no backward pass (DESIGN section 5).
+
+    ``dl/dh`` is needed only in its projection, so the vocabulary's error is multiplied with the
+    projected head (V x k) and the gradient itself is never formed.
+
+    Args:
+        model: an ``AutoModelForCausalLM`` on its device.
+        rank: k.
+        dims: D.
+        seed: of projections and sketch.
+    """
+
+    def __init__(self, model: Any, *, rank: int, dims: int, seed: int) -> None:
+        self.model = model.requires_grad_(False)
+        self.head = Head(model)
+        self.dims = dims
+        weight_VE = self.head.linear.weight
+        size = weight_VE.shape[1]
+        self.hidden_Ek = projection(size, rank, seed, "hidden").to(weight_VE)
+        self.head_Vk = weight_VE @ projection(size, rank, seed, "head gradient").to(weight_VE)
+        self.fold = Fold.draw(rank**2, dims, seed, "head", str(weight_VE.device))
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> Signed:
+        """Signatures and losses of a batch."""
+        rows, rank = len(batch.input_ids), self.hidden_Ek.shape[1]
+        at = Positions.of(batch)
+        hidden_SE = last_hidden(self.model, batch)[at.row_S, at.token_S]
+        loss_B = torch.zeros(rows, device=hidden_SE.device)
+        product_Bkk = torch.zeros(rows, rank, rank, device=hidden_SE.device)
+        for part, loss_s, error_sV in self.head.errors(hidden_SE, at):
+            loss_B.index_add_(0, at.row_S[part], loss_s)
+            gradient_sk = error_sV.to(self.head_Vk.dtype) @ self.head_Vk
+            hidden_sk = hidden_SE[part] @ self.hidden_Ek
+            for row in at.row_S[part].unique_consecutive():
+                mine = at.row_S[part] == row
+                product_Bkk[row] += (gradient_sk[mine].T @ hidden_sk[mine]).float()
+        total_BD = torch.zeros(rows, self.dims, device=hidden_SE.device)
+        self.fold.add(total_BD, product_Bkk.flatten(1))
+        return total_BD, loss_B
+
+
+def choose_layers(model: Any, layers: str) -> list[str]:
+    """Names of the linear layers to sign, in the model's order; never the output head.
+
+    Raises:
+        SettingError: the pattern is no regular expression, or nothing matches.
+    """
+    head = model.get_output_embeddings()
+    names = [
+        name
+        for name, module in model.named_modules()
+        if module is not head and linear_shape(module) is not None
+    ]
+    if layers != "all":
+        names = _matching(names, layers)
+    if not names:
+        raise SettingError(f"--layers {layers!r} matches no linear layer of the model")
+    return names
+
+
+def _matching(names: list[str], layers: str) -> list[str]:
+    last = re.fullmatch(r"last:(\d+)", layers)
+    if last:
+        numbers = {name: re.search(r"\.(\d+)\.", name) for name in names}
+        found = {name: int(match[1]) for name, match in numbers.items() if match}
+        depths = sorted(set(found.values()))[-int(last[1]) or len(names) :]
+        return [name for name in names if found.get(name) in depths]
+    try:
+        return [name for name in names if re.search(layers, name)]
+    except re.error as error:
+        raise SettingError(f"--layers {layers!r} is no regular expression ({error})") from error
+
+
+def linear_shape(module: Any) -> tuple[int, int] | None:
+    """(outputs, inputs) of a linear layer, GPT-2's Conv1D included; None for anything else."""
+    if isinstance(module, torch.nn.Linear):
+        return module.out_features, module.in_features
+    if type(module).__name__ == "Conv1D" and getattr(module, "weight", None) is not None:
+        size_I, size_O = module.weight.shape
+        return size_O, size_I
+    return None
+
+
+def _start_graph(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+    """With frozen weights nothing asks for gradients: the embeddings' output does."""
+    return output.requires_grad_(True) if torch.is_grad_enabled() else output
