@@ -103,7 +103,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return exit_.exit_code
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "cluster-cli"
-        return _say(f"{_one_line(error.format_message())}; see `{where} --help`", USAGE)
+        return _say(f"{_one_line(error.format_message()).rstrip('.')}; see `{where} --help`", USAGE)
     except click.ClickException as error:
         return _say(_one_line(error.format_message()), FAILED)
     except ClusterCliError as error:

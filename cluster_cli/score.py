@@ -49,6 +49,14 @@ from cluster_cli.options import (
 @click.option(
     "--dtype", default="auto", show_default=True, help="auto, float32, bfloat16, float16."
 )
+@click.option(
+    "--reuse",
+    type=PATH,
+    multiple=True,
+    help="Another signatures.zarr of the same space to copy rows from; repeatable.",
+)
+@click.option("--ranks", type=click.IntRange(1), default=1, help="Processes to compute with.")
+@click.option("--hostfile", type=PATH, help="Machines for the ranks, as DeepSpeed reads it.")
 @click.option("--batch-tokens", type=click.IntRange(1), help="Padded tokens in a batch.")
 @click.option("--block-rows", type=click.IntRange(1), help="Rows in a stored block.")
 @click.option("--trust-remote-code", is_flag=True, help="Let the model's own code run.")
@@ -69,6 +77,9 @@ def command(
     on_bad_row: str,
     limit: int | None,
     chat_template: Path | None,
+    reuse: tuple[Path, ...],
+    ranks: int,
+    hostfile: Path | None,
     batch_tokens: int | None,
     block_rows: int | None,
     trust_remote_code: bool,
@@ -107,6 +118,9 @@ def command(
         output,
         settings=ScoreSettings(chat_template=_read(chat_template), **settings),
         options=options,
+        reuse=reuse,
+        ranks=ranks,
+        hostfile=hostfile,
         batch_tokens=batch_tokens,
         block_rows=block_rows,
         trust_remote_code=trust_remote_code,

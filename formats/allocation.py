@@ -84,7 +84,7 @@ class Allocation:
             value = header.extra.get(name)
             if type(value) is not int or value < 1:
                 raise ArtifactError(
-                    f"{path / 'manifest.json'}: {name} is {json.dumps(value)}, not a positive number",
+                    f"{path / 'manifest.json'}: {name} is {json.dumps(value)}, not positive",
                     fix=_rebuild(path),
                 )
         return cls(path, header)

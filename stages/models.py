@@ -145,7 +145,9 @@ def load_model(files: ModelFiles, *, dtype: Any, trust_remote_code: bool = False
         ModelError: transformers cannot load it, or it is no causal language model.
     """
     from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # the stages report progress themselves
     options: dict[str, Any] = {"gguf_file": files.gguf} if files.gguf else {"use_safetensors": True}
     try:
         model = AutoModelForCausalLM.from_pretrained(

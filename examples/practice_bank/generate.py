@@ -1,8 +1,9 @@
 """Generate the practice bank: short questions whose lesson and topic are independent.
 
-Every row is a story ("Mia packs plums: ") followed by a task ("7 and 5 more, total?"). The skill
-decides the task, one draw decides the story, and neither looks at the other: adding plums and
-adding pencils is one lesson, adding plums and sorting plums are two.
+Every row is a story ("Mia packs plums: ") followed by a task ("7 and 5, total?"). The skill decides
+the task, another draw decides the story, and neither looks at the other: adding plums and adding
+pencils is one lesson, adding plums and sorting plums are two. Each task has two wordings, the one
+met at school and the story's own ("7 plums plus 5 more?"); the base model knows the first alone.
 
     python examples/practice_bank/generate.py --rows 3000 --dev 480 --seed 0 -o work/practice_bank
 """
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Row = dict[str, str]
-Task = tuple[str, str]
+Task = tuple[str, str, str]  # the school wording, the story's own wording, the answer
 
 TOPICS = {
     "fruit": "plums apples pears figs limes grapes",
@@ -33,15 +34,15 @@ NAMES = "Mia Tom Zoe Ben Ada Max Eva Leo Ivy Sam Amy Jon Lia Kai Una Rob Sue Ian
 STORIES = "packs sells wants finds keeps likes moves draws cleans brings".split()
 
 OPPOSITES = (
-    "hot cold,big small,up down,old new,wet dry,fast slow,high low,open shut,full empty,"
-    "rich poor,hard soft,light dark,loud quiet,left right,near far,early late"
+    "hot cold,big small,up down,old new,wet dry,fast slow,high low,rich poor,"
+    "hard soft,light dark,left right,near far"
 )
 OPPOSITE = {
     a: b
     for pair in OPPOSITES.split(",")
     for a, b in (tuple(pair.split()), tuple(reversed(pair.split())))
 }
-VERBS = "paint push call jump help walk look cook play fill wash turn pull kick pick clean".split()
+VERBS = "paint push call jump help walk look cook play fill wash pick".split()
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 
 
@@ -52,92 +53,87 @@ def _word(rng: random.Random) -> str:
 
 def _add(rng: random.Random, things: str) -> Task:
     a, b = rng.randint(1, 9), rng.randint(1, 9)
-    asks = (f"{a} and {b} more, total?", f"{a} {things} plus {b}, total?")
-    return rng.choice(asks), str(a + b)
+    return f"{a} and {b}, total?", f"{a} {things} plus {b} more?", str(a + b)
 
 
 def _subtract(rng: random.Random, things: str) -> Task:
     a = rng.randint(2, 10)
     b = rng.randint(1, a - 1)
-    return rng.choice((f"{a}, loses {b}, left?", f"{a} {things} minus {b}, left?")), str(a - b)
+    return f"{a} less {b}, left?", f"{a} {things}, {b} lost, rest?", str(a - b)
 
 
 def _larger(rng: random.Random, things: str) -> Task:
     a, b = rng.sample(range(1, 10), 2)
-    return rng.choice((f"{a} or {b}, more?", f"{a} {things} or {b}, more?")), str(max(a, b))
+    return f"{a} or {b}, larger?", f"most {things}, {a} or {b}?", str(max(a, b))
 
 
 def _next(rng: random.Random, things: str) -> Task:
     step = rng.choice((1, 2))
     first = rng.randint(1, 9 - 3 * step)
     series = " ".join(str(first + step * i) for i in range(3))
-    ask = rng.choice((f"{series}, next?", f"{things} {series}, next?"))
-    return ask, str(first + 3 * step)
+    return f"{series}, next?", f"{things} {series} then?", str(first + 3 * step)
 
 
 def _parity(rng: random.Random, things: str) -> Task:
     n = rng.randint(10, 99)
-    asks = (f"{n}, odd or even?", f"{n} {things}, odd or even?")
-    return rng.choice(asks), "odd" if n % 2 else "even"
+    return f"{n}, odd or even?", f"{n} {things}, parity?", "odd" if n % 2 else "even"
 
 
 def _smallest(rng: random.Random, things: str) -> Task:
     trio = rng.sample(range(1, 10), 3)
     shown = " ".join(map(str, trio))
-    return rng.choice((f"{shown}, smallest?", f"{things} {shown}, smallest?")), str(min(trio))
+    return f"{shown}, smallest?", f"fewest {things} of {shown}?", str(min(trio))
 
 
 def _opposite(rng: random.Random, things: str) -> Task:
     word = rng.choice(list(OPPOSITE))
-    asks = (f"opposite of {word}?", f"{word} {things}, opposite?")
-    return rng.choice(asks), OPPOSITE[word]
+    return f"opposite of {word}?", f"not {word} {things} but?", OPPOSITE[word]
 
 
 def _first(rng: random.Random, things: str) -> Task:
     word = _word(rng)
-    return rng.choice((f"tag {word}, first letter?", f"{things} {word}, first letter?")), word[0]
+    return f"{word}, first letter?", f"{things} {word} begins with?", word[0]
 
 
 def _double(rng: random.Random, things: str) -> Task:
-    n = rng.randint(1, 15)
-    return rng.choice((f"{n}, doubled?", f"{n} {things}, doubled?")), str(2 * n)
+    n = rng.randint(1, 12)
+    return f"{n}, doubled?", f"twice {n} {things}?", str(2 * n)
 
 
 def _count(rng: random.Random, things: str) -> Task:
     n = rng.randint(1, 9)
-    return rng.choice((f"{'o' * n}, how many?", f"{things} {'o' * n}, how many?")), str(n)
+    return f"{'o' * n}, how many?", f"count {things} {'o' * n}?", str(n)
 
 
 def _weekday(rng: random.Random, things: str) -> Task:
     i = rng.randrange(7)
-    asks = (f"day after {DAYS[i]}?", f"{things} on {DAYS[i]}, day after?")
-    return rng.choice(asks), DAYS[(i + 1) % 7]
+    return f"day after {DAYS[i]}?", f"{things} {DAYS[i]}, tomorrow?", DAYS[(i + 1) % 7]
 
 
 def _reverse(rng: random.Random, things: str) -> Task:
     word = _word(rng)
-    return rng.choice((f"tag {word}, reversed?", f"{things} {word}, reversed?")), word[::-1]
+    return f"{word}, reversed?", f"{things} {word} backwards?", word[::-1]
 
 
 def _past(rng: random.Random, things: str) -> Task:
     verb = rng.choice(VERBS)
-    return rng.choice((f"past of {verb}?", f"{verb} {things}, past?")), f"{verb}ed"
+    return f"past of {verb}?", f"{verb} {things} yesterday?", f"{verb}ed"
 
 
 def _capitals(rng: random.Random, things: str) -> Task:
     word = _word(rng)
-    return rng.choice((f"tag {word}, capitals?", f"{things} {word}, capitals?")), word.upper()
+    return f"{word}, capitals?", f"{things} {word} shouted?", word.upper()
 
 
 def _sort(rng: random.Random, things: str) -> Task:
     trio = rng.sample(range(1, 10), 3)
     shown, answer = (" ".join(map(str, numbers)) for numbers in (trio, sorted(trio)))
-    return rng.choice((f"{shown}, sorted?", f"{things} {shown}, sorted?")), answer
+    return f"{shown}, sorted?", f"line up {things} {shown}?", answer
 
 
 def _last(rng: random.Random, things: str) -> Task:
     word = _word(rng)
-    return rng.choice((f"tag {word}, last letter?", f"{things} {word}, last letter?")), word[-1]
+    return f"{word}, last letter?", f"{things} {word} ends with?", word[-1]
 
 
 # Share of each skill in the training rows, in percent: unequal, as lessons in real data are.
@@ -169,12 +165,19 @@ def is_dev(question: str) -> bool:
     return hashlib.blake2b(question.encode(), digest_size=1).digest()[0] % 8 == 0
 
 
-def make_row(rng: random.Random, skill: str) -> Row:
-    """One row of a skill; the story is drawn before, and without looking at, the task."""
+def make_row(rng: random.Random, skill: str, *, school: bool = False) -> Row:
+    """One row of a skill; the story is drawn before, and without looking at, the task.
+
+    Args:
+        rng: the source of every draw.
+        skill: a key of SKILLS.
+        school: only the school wording, as the base model has met it, instead of either one.
+    """
     topic = rng.choice(list(TOPICS))
     things = rng.choice(TOPICS[topic].split())
     story = f"{rng.choice(NAMES)} {rng.choice(STORIES)} {things}: "
-    ask, answer = SKILLS[skill][1](rng, things)
+    plain, told, answer = SKILLS[skill][1](rng, things)
+    ask = plain if school or rng.random() < 0.5 else told
     return {"question": story + ask, "answer": answer, "skill": skill, "topic": topic}
 
 

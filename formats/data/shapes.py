@@ -16,6 +16,7 @@ from formats.data.types import BadRow, Conversation, DataOptions
 Row = dict[str, Any]
 Messages = list[dict[str, Any]]
 
+CHAT_FIELDS = ("messages", "conversations", "conversation")
 # Fields that belong to the prompt without saying how: their presence makes a pair unguessable.
 _CONTEXT = (
     "article",
@@ -30,11 +31,12 @@ _CONTEXT = (
     "story",
 )
 # Fields that may stand beside ``text`` and never are what is to be learned.
-_METADATA = frozenset(
-    "__index_level_0__ added author created created_at date dump file file_path hash id idx index"
-    " lang language language_score license meta metadata name num_tokens path score source"
-    " timestamp title token_count tokens url version".split()
-)
+_METADATA = {
+    *("added", "author", "created", "created_at", "date", "dump", "file", "file_path", "hash"),
+    *("id", "idx", "index", "lang", "language", "language_score", "license", "meta", "metadata"),
+    *("name", "num_tokens", "path", "score", "source", "timestamp", "title", "token_count"),
+    *("tokens", "url", "version", "__index_level_0__"),
+}
 _PROMPT_NAMES = ("prompt", "question", "query", "instruction", "problem", "input", "text", "source")
 _RESPONSE_NAMES = (
     "response",
@@ -57,11 +59,10 @@ def read_shape(row: Row, options: DataOptions) -> Conversation:
     Raises:
         BadRow: the row has no known shape, or not the forced one, or nothing to learn.
     """
-    shape = "fields" if options.fields else options.format
-    if shape == "auto":
-        shape = detect(row)
-        if shape is None:
-            raise BadRow(f"no known shape (keys: {_keys(row)}); {_advice(row)}")
+    forced = "fields" if options.fields else options.format
+    shape = detect(row) if forced == "auto" else forced
+    if shape is None:
+        raise BadRow(f"no known shape (keys: {_keys(row)}); {_advice(row)}")
     messages = _read_fields(row, options) if shape == "fields" else _READERS[shape](row)
     if shape == "text":
         return Conversation(shape, messages, None)
@@ -73,7 +74,11 @@ def read_shape(row: Row, options: DataOptions) -> Conversation:
 
 def detect(row: Row) -> str | None:
     """The shape a row's keys speak for, or None where they speak for none or for several."""
-    has = row.keys()
+    filled = {key for key, value in row.items() if value is not None}
+    return _shape_of(filled, row) or _shape_of(set(row), row)
+
+
+def _shape_of(has: set[str], row: Row) -> str | None:
     if "messages" in has:
         return "messages"
     if "conversations" in has or "conversation" in has:
@@ -96,7 +101,7 @@ def _read_messages(row: Row) -> Messages:
 
 
 def _read_sharegpt(row: Row) -> Messages:
-    key = _first_key(row, ("conversations", "conversation"))
+    key = _first_key(row, CHAT_FIELDS[1:])
     return read_turns(_need(row, key), key)
 
 
@@ -105,7 +110,8 @@ def _read_alpaca(row: Row) -> Messages:
     extra = row.get("input")
     if extra is not None and text_of(extra, "input").strip():
         prompt = f"{prompt}\n\n{text_of(extra, 'input')}"
-    return [*_history(row), *_pair(prompt, _need(row, _response_key(row, "output")))]
+    key = _response_key(row, "output")
+    return [*_history(row), *_pair(prompt, _text(_need(row, key), key))]
 
 
 def _history(row: Row) -> Messages:
@@ -127,7 +133,7 @@ def _read_prompt_completion(row: Row) -> Messages:
 
 
 def _chat_pair(row: Row, prompt_key: str, response_key: str) -> Messages:
-    """Text or message lists on either side; assistant turns of the prompt are context only."""
+    """Text or lists of turns on either side; assistant turns of the prompt are context only."""
     prompt, response = _need(row, prompt_key), _need(row, response_key)
     before = (
         [_context_only(turn) for turn in read_turns(prompt, prompt_key)]
@@ -186,9 +192,8 @@ _READERS: dict[str, Callable[[Row], Messages]] = {
 }
 
 
-def _pair(prompt: str, response: object) -> Messages:
-    answer = _text(response, "the response")
-    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
+def _pair(prompt: str, response: str) -> Messages:
+    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": response}]
 
 
 def _text(value: object, key: str) -> str:
@@ -222,7 +227,7 @@ def _response_key(row: Row, usual: str) -> str:
 
 
 def _is_chat(value: object) -> bool:
-    """A list of turns, as opposed to text or a list of text parts."""
+    """A list of turns, as opposed to text or any other list."""
     if not isinstance(value, list) or not value or not isinstance(value[0], dict):
         return False
     return "role" in value[0] or "from" in value[0]

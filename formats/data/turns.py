@@ -63,27 +63,36 @@ def read_turn(turn: object) -> dict[str, Any]:
     message: dict[str, Any] = {"role": role}
     calls = turn.get("tool_calls") or turn.get("function_call")
     if calls and role == "assistant":
-        message["content"] = "" if content is None else text_of(content, "content")
+        message["content"] = "" if content is None else content_of(content, "content")
         message["tool_calls"] = _calls(calls)
     else:
-        message["content"] = text_of(content, "content")
+        message["content"] = content_of(content, "content")
     for key in _KEPT:
         if turn.get(key) is not None:
             message[key] = text_of(turn[key], key)
     return _weighted(message, turn.get("weight"))
 
 
-def text_of(value: object, what: str) -> str:
-    """Text, or a list of text parts joined as they are.
+def content_of(value: object, what: str) -> str:
+    """What a turn says: text, or a list of text parts, which are joined as they are.
 
     Raises:
         BadRow: anything else.
     """
-    if type(value) is str:
-        return value
-    if not isinstance(value, list):
+    if isinstance(value, list):
+        return "".join(_part(part, what) for part in value)
+    return text_of(value, what)
+
+
+def text_of(value: object, what: str) -> str:
+    """Text as it is.
+
+    Raises:
+        BadRow: anything else.
+    """
+    if not isinstance(value, str):
         raise BadRow(f"{what!r} is {kind_of(value)}, not text")
-    return "".join(_part(part, what) for part in value)
+    return value
 
 
 def decoded(text: str) -> object:
@@ -95,13 +104,11 @@ def decoded(text: str) -> object:
 
 
 def _part(part: object, what: str) -> str:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, dict) and isinstance(part.get("text"), str):
-        return part["text"]
-    if isinstance(part, dict):
+    if not isinstance(part, dict):
+        raise BadRow(f"{what!r} has a part that is {kind_of(part)}, not an object")
+    if not isinstance(part.get("text"), str):
         raise BadRow(f"{what!r} has a part of type {part.get('type')!r}; only text can be trained")
-    raise BadRow(f"{what!r} has a part that is {kind_of(part)}, not text")
+    return part["text"]
 
 
 def _role(turn: dict[str, Any]) -> str:

@@ -62,7 +62,7 @@ class DataOptions:
         if (self.fields or self.format == "fields") and missing:
             raise SettingError(
                 f"no --field names the {' and the '.join(sorted(missing))}",
-                fix=" ".join(f"add --field {role}=NAME" for role in sorted(missing)),
+                fix="add " + " ".join(f"--field {role}=NAME" for role in sorted(missing)),
             )
 
     def to_json(self) -> dict[str, Any]:

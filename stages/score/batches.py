@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,7 +12,20 @@ from formats.errors import ModelError
 from formats.rendering import Rendered
 from stages.score.head import Batch
 
-Signer = Callable[[Batch], tuple[torch.Tensor, torch.Tensor]]
+
+@dataclass
+class Signer:
+    """A kind of signature, with where and in what portions to compute it.
+
+    Attributes:
+        sign: a batch to (B, D) raw signatures and (B,) losses.
+        device: of the model.
+        budget: padded tokens in a batch; lowered for good when memory runs out.
+    """
+
+    sign: Callable[[Batch], tuple[torch.Tensor, torch.Tensor]]
+    device: str
+    budget: int
 
 
 def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -43,22 +57,20 @@ def pad(rows: Sequence[Rendered], device: str) -> Batch:
     return Batch(input_ids.to(device), mask.to(device), supervised.to(device))
 
 
-def sign_rows(
-    rows: Sequence[Rendered], signer: Signer, device: str, budget: int
-) -> tuple[np.ndarray, np.ndarray]:
+def sign_rows(rows: Sequence[Rendered], signer: Signer) -> tuple[np.ndarray, np.ndarray]:
     """Signs rows in batches: (N, D) float32 not normalised, and (N,) float32 losses, in row order.
 
-    A batch that does not fit in memory is halved and tried again.
+    A batch that does not fit in memory is halved and tried again, and later batches start smaller.
 
     Raises:
         ModelError: not even a single row fits.
     """
     parts: dict[int, tuple[np.ndarray, float]] = {}
-    pending = list(batches([len(row.input_ids) for row in rows], budget))[::-1]
+    pending = list(batches([len(row.input_ids) for row in rows], signer.budget))[::-1]
     while pending:
         members = pending.pop()
         try:
-            raw_BD, loss_B = signer(pad([rows[i] for i in members], device))
+            raw_BD, loss_B = signer.sign(pad([rows[i] for i in members], signer.device))
         except (torch.OutOfMemoryError, MemoryError) as error:
             if len(members) == 1:
                 length = len(rows[members[0]].input_ids)
@@ -67,6 +79,7 @@ def sign_rows(
                     fix="lower --max-length, or use a smaller model as --proxy",
                 ) from error
             half = len(members) // 2
+            signer.budget = min(signer.budget, half * len(rows[members[0]].input_ids))
             pending += [members[half:], members[:half]]
             continue
         for i, raw, loss in zip(members, raw_BD.cpu().numpy(), loss_B.tolist(), strict=True):

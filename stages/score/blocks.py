@@ -8,12 +8,11 @@ of the result, does not depend on which process computes the block.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from formats import artifacts, blocks
 from formats.data import Dataset
@@ -23,6 +22,7 @@ from formats.signatures import DUPLICATE, NONFINITE, OK, STATUS_NAMES, TRUNCATED
 from stages import models
 from stages.reporting import Reporter
 from stages.score.batches import Signer, sign_rows
+from stages.score.reuse import Known, as_keys
 
 PENDING = 255
 
@@ -36,144 +36,215 @@ def default_block_rows(rows: int) -> int:
     return min(4096, max(16, 1 << (target.bit_length() - 1)))
 
 
-def write_blocks(
-    dataset: Dataset,
-    tokenizer: Any,
-    load: Callable[[Any], Any],
-    output: Path,
-    *,
-    key: str,
-    settings: Any,
-    batch_tokens: int | None,
-    block_rows: int | None,
-    force: bool,
-    reporter: Reporter,
-) -> dict[str, Any]:
-    """Fills ``<output>.partial`` with all blocks, going on where a killed run stopped.
+@dataclass(frozen=True)
+class Share:
+    """The blocks one process computes: number b belongs to rank b % world."""
+
+    rank: int = 0
+    world: int = 1
+
+    def pending(self, group: Any) -> list[slice]:
+        """This rank's blocks that are not done; the assignment comes before the skipping."""
+        rows, size = group["status"].shape[0], group["status"].chunks[0]
+        mine = range(self.rank * size, rows, self.world * size)
+        parts = [slice(start, min(start + size, rows)) for start in mine]
+        return [part for part in parts if (group["status"][part] == PENDING).any()]
+
+
+def open_partial(
+    output: Path, rows: int, dims: int, block_rows: int | None, key: str, force: bool
+) -> Any:
+    """The half-done artifact of a killed run, or a new one with every row pending.
 
     Args:
-        dataset: the examples.
-        tokenizer: of the model.
-        load: loads the model in a given torch dtype; called only when something is left to do.
         output: the final place of the artifact.
-        key: of the result; a partial output with another key is refused unless ``force``.
-        settings: ``ScoreSettings``.
-        batch_tokens, block_rows, force, reporter: as in ``score``.
-
-    Returns:
-        Statistics for the header.
+        rows: N.
+        dims: D.
+        block_rows: rows in a block of a new artifact.
+        key: of the result.
+        force: throw away a half-done artifact with another key.
 
     Raises:
         ArtifactError: a half-done output has another key.
     """
-    rows = len(dataset)
-    size = block_rows or default_block_rows(rows)
-    group = _open_partial(output, rows, settings, size, key, force)
-    first = first_occurrence(dataset.ids)
-    renderer = Renderer(
-        tokenizer, max_length=settings.max_length, chat_template=settings.chat_template
-    )
-    size = int(group["status"].chunks[0])
-    todo = [
-        slice(start, min(start + size, rows))
-        for start in range(0, rows, size)
-        if (group["status"][start : start + size] == PENDING).any()
-    ]
-    done = rows - sum(part.stop - part.start for part in todo)
-    if done:
-        reporter.message(f"resuming: {done:,} of {rows:,} rows were scored before")
-    if todo:
-        signer, device = _load_signer(load, settings)
-        budget = batch_tokens or (16_384 if device.startswith("cuda") else 4_096)
-        with reporter.progress("score", rows) as advance:
-            advance(done)
-            for part in todo:
-                rendered = [renderer(dataset[row]) for row in range(part.start, part.stop)]
-                _write_block(group, dataset, part, rendered, first, signer, device, budget)
-                advance(part.stop - part.start)
-    _copy_duplicates(group, first)
-    return statistics(group)
-
-
-def first_occurrence(ids: np.ndarray) -> np.ndarray:
-    """For every row the first row with the same id: (N, 16) uint8 to (N,) int64."""
-    whole = np.ascontiguousarray(ids).view("V16").ravel()
-    _, first, inverse = np.unique(whole, return_index=True, return_inverse=True)
-    return first[inverse]
-
-
-def _open_partial(
-    output: Path, rows: int, settings: Any, block_rows: int, key: str, force: bool
-) -> Any:
     import zarr
 
     path = artifacts.partial(output)
     if path.exists():
-        try:
-            group = zarr.open_group(path, mode="r+")
-            bound = group.attrs.get("partial_key")
-        except Exception:  # killed before the group stood: nothing in it is worth keeping
-            group, bound = None, None
-        if group is not None and bound == key:
-            return group
+        bound = partial_key(path)
+        if bound == key:
+            return zarr.open_group(path, mode="r+")
         if bound is not None and not force:
             raise ArtifactError(
                 f"{path} is half done with other data, model or settings",
                 fix="run the old command to finish it, or add --force to start over",
             )
         shutil.rmtree(path)
-    group = create(path, rows, settings.dims, block_rows)
+    group = create(path, rows, dims, block_rows or default_block_rows(rows))
     group["status"][:] = PENDING
     group.attrs["partial_key"] = key  # last: before this the folder counts as empty
     return group
 
 
-def _load_signer(load: Callable[[Any], Any], settings: Any) -> tuple[Signer, str]:
+def partial_key(path: Path) -> str | None:
+    """The key a half-done artifact is bound to; None when it was killed before it had one."""
+    import zarr
+
+    try:
+        return str(zarr.open_group(path, mode="r").attrs["partial_key"])
+    except Exception:
+        return None
+
+
+def fill(
+    group: Any,
+    dataset: Dataset,
+    files: models.ModelFiles,
+    *,
+    settings: Any,
+    known: Known,
+    share: Share,
+    batch_tokens: int | None,
+    trust_remote_code: bool,
+    reporter: Reporter,
+) -> None:
+    """Computes this share's pending blocks, each written as soon as it is done.
+
+    Args:
+        group: the open, half-done artifact.
+        dataset: the examples.
+        files: the model; loaded only when a row must really be computed.
+        settings: ``ScoreSettings``.
+        known: results to copy instead.
+        share: which blocks.
+        batch_tokens, trust_remote_code, reporter: as in ``score``.
+
+    Raises:
+        ModelError: the model cannot be loaded or hooked.
+    """
+    todo = share.pending(group)
+    if not todo:
+        return
+    tokenizer = models.load_tokenizer(files, trust_remote_code=trust_remote_code)
+    renderer = Renderer(
+        tokenizer, max_length=settings.max_length, chat_template=settings.chat_template
+    )
+    work = _Work(dataset, renderer, known, first_occurrence(dataset.ids))
+    signer: Signer | None = None
+    with reporter.progress("score", sum(part.stop - part.start for part in todo)) as advance:
+        for part in todo:
+            block = _Block(part, dataset.ids[part], settings.dims)
+            missing = block.copy_known(work)
+            if len(missing):
+                rendered = block.render(work, missing)
+                if rendered and signer is None:
+                    signer = load_signer(files, settings, batch_tokens, trust_remote_code)
+                if signer is not None:
+                    block.sign(rendered, signer)
+            block.write(group)
+            advance(part.stop - part.start, f"{work.reused:,} reused" if work.reused else "")
+
+
+@dataclass
+class _Work:
+    """What all blocks share."""
+
+    dataset: Dataset
+    renderer: Renderer
+    known: Known
+    first: np.ndarray
+    reused: int = 0
+
+
+class _Block:
+    """One block of rows in memory: a column for each array of the artifact."""
+
+    def __init__(self, part: slice, ids: np.ndarray, dims: int) -> None:
+        rows = part.stop - part.start
+        self.part = part
+        self.columns = {
+            "signature": np.zeros((rows, dims), np.float16),
+            "example_id": ids,
+            "norm": np.full(rows, np.nan, np.float32),
+            "loss": np.full(rows, np.nan, np.float32),
+            "prompt_tokens": np.zeros(rows, np.int32),
+            "response_tokens": np.zeros(rows, np.int32),
+            "status": np.zeros(rows, np.uint8),
+        }
+
+    def copy_known(self, work: _Work) -> np.ndarray:
+        """Copies the rows whose result is known; returns the others, (n,) within the block."""
+        places = work.known.find(self.columns["example_id"])
+        found = np.flatnonzero(places >= 0)
+        if len(found):
+            for name, values in work.known.read(places[found]).items():
+                self.columns[name][found] = values
+            work.reused += len(found)
+        repeated = work.first[self.part] != np.arange(self.part.start, self.part.stop)
+        self.columns["signature"][repeated] = 0
+        self.columns["status"][repeated] = DUPLICATE
+        return np.flatnonzero(places < 0)
+
+    def render(self, work: _Work, rows: np.ndarray) -> dict[int, Rendered]:
+        """Renders rows of the block, notes their tokens and status, and returns those to sign."""
+        wanted = {}
+        for i in rows.tolist():
+            row = work.renderer(work.dataset[self.part.start + i])
+            self.columns["prompt_tokens"][i] = row.prompt_tokens
+            self.columns["response_tokens"][i] = row.response_tokens
+            if self.columns["status"][i] != DUPLICATE:
+                self.columns["status"][i] = row.status
+                if row.status in (OK, TRUNCATED):
+                    wanted[i] = row
+        return wanted
+
+    def sign(self, rendered: dict[int, Rendered], signer: Signer) -> None:
+        """Computes signatures, norms and losses of the rendered rows."""
+        rows = np.array(list(rendered))
+        raw, loss = sign_rows(list(rendered.values()), signer)
+        norm = np.linalg.norm(raw, axis=1)
+        # A row whose gradient is infinite, undefined or exactly zero has no direction.
+        good = np.isfinite(norm) & (norm > 0) & np.isfinite(loss)
+        self.columns["norm"][rows], self.columns["loss"][rows] = norm, loss
+        self.columns["status"][rows[~good]] = NONFINITE
+        self.columns["signature"][rows[good]] = raw[good] / norm[good, None]
+
+    def write(self, group: Any) -> None:
+        """Writes the block, its status last: that marks it as done."""
+        for name, values in self.columns.items():  # status stands last in the dictionary
+            group[name][self.part] = values
+
+
+def load_signer(
+    files: models.ModelFiles, settings: Any, batch_tokens: int | None, trust_remote_code: bool
+) -> Signer:
+    """The model, hooked for the settings' kind of signature, on this process's device.
+
+    Raises:
+        ModelError: the model cannot be loaded.
+        SettingError: no layer matches.
+    """
     from stages.score.signers import GradientSigner, HeadSigner
 
     device = models.compute_device()
-    model = load(models.resolve_dtype(settings.dtype, device)).to(device)
+    dtype = models.resolve_dtype(settings.dtype, device)
+    model = models.load_model(files, dtype=dtype, trust_remote_code=trust_remote_code).to(device)
     shape = {"rank": settings.rank, "dims": settings.dims, "seed": settings.seed}
+    budget = batch_tokens or (16_384 if device.startswith("cuda") else 4_096)
     if settings.kind == "head":
-        return HeadSigner(model, **shape), device
-    return GradientSigner(model, layers=settings.layers, **shape), device
+        return Signer(HeadSigner(model, **shape), device, budget)
+    return Signer(GradientSigner(model, layers=settings.layers, **shape), device, budget)
 
 
-def _write_block(
-    group: Any,
-    dataset: Dataset,
-    part: slice,
-    rendered: list[Rendered],
-    first: np.ndarray,
-    signer: Signer,
-    device: str,
-    budget: int,
-) -> None:
-    rows = np.arange(part.start, part.stop)
-    status = np.array([example.status for example in rendered], np.uint8)
-    status[first[part] != rows] = DUPLICATE
-    wanted = np.flatnonzero((status == OK) | (status == TRUNCATED))
-    signature = np.zeros((len(rows), group["signature"].shape[1]), np.float16)
-    norm = np.full(len(rows), np.nan, np.float32)
-    loss = np.full(len(rows), np.nan, np.float32)
-    if len(wanted):
-        raw, loss[wanted] = sign_rows([rendered[i] for i in wanted], signer, device, budget)
-        norm[wanted] = np.linalg.norm(raw, axis=1)
-        # A row whose gradient is infinite, undefined or exactly zero has no direction.
-        good = np.isfinite(norm[wanted]) & (norm[wanted] > 0) & np.isfinite(loss[wanted])
-        status[wanted[~good]] = NONFINITE
-        signature[wanted[good]] = raw[good] / norm[wanted[good], None]
-    group["signature"][part] = signature
-    group["example_id"][part] = dataset.ids[part]
-    group["norm"][part] = norm
-    group["loss"][part] = loss
-    group["prompt_tokens"][part] = [example.prompt_tokens for example in rendered]
-    group["response_tokens"][part] = [example.response_tokens for example in rendered]
-    group["status"][part] = status
+def first_occurrence(ids: np.ndarray) -> np.ndarray:
+    """For every row the first row with the same id: (N, 16) uint8 to (N,) int64."""
+    _, first, inverse = np.unique(as_keys(ids), return_index=True, return_inverse=True)
+    return first[inverse]
 
 
-def _copy_duplicates(group: Any, first: np.ndarray) -> None:
+def copy_duplicates(group: Any, ids: np.ndarray) -> None:
     """A repeated row has the loss and norm of its first occurrence; its signature stands there."""
+    first = first_occurrence(ids)
     repeated = first != np.arange(len(first))
     if repeated.any():
         for name in ("norm", "loss"):
@@ -201,5 +272,4 @@ def statistics(group: Any) -> dict[str, Any]:
         else None,
         "median_norm": median,
         "large_norms": int((norm[usable] > 10 * median).sum()),
-        "threads": torch.get_num_threads(),
     }

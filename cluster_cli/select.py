@@ -1,0 +1,69 @@
+"""``cluster-cli select``: arguments and help; the work is ``stages.select``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cluster_cli import options
+from stages.select.members import WITHIN
+from stages.select.methods import METHODS
+from stages.select.quotas import QUOTAS
+
+
+@click.command("select")
+@click.argument("clusters", type=options.PATH)
+@options.output_option("Selection to write, a JSONL file; - is stdout.")
+@click.option("--fraction", type=float, help="Share of the clustered rows to select.")
+@click.option("--count", type=int, help="Number of examples to select.")
+@click.option("--tokens", type=int, help="Prompt and response tokens to select, at most.")
+@click.option(
+    "--method",
+    type=click.Choice(list(METHODS)),
+    default="cluster",
+    show_default=True,
+    help="cluster is the method itself; the others are what it must beat.",
+)
+@click.option(
+    "--quota",
+    type=click.Choice(QUOTAS),
+    default="equal",
+    show_default=True,
+    help="How the budget is shared over clusters.",
+)
+@click.option(
+    "--within",
+    type=click.Choice(WITHIN),
+    default="farthest",
+    show_default=True,
+    help="Which members of a cluster come first, seen from its centroid.",
+)
+@click.option(
+    "--trim",
+    type=float,
+    default=0.01,
+    show_default=True,
+    help="Fraction of outliers to avoid.",
+)
+@click.option(
+    "--weights/--no-weights",
+    default=True,
+    show_default=True,
+    help="Weight examples so that every cluster keeps its share.",
+)
+@options.seed_option
+@options.force_option
+@options.json_option
+@click.pass_obj
+def command(reporter: Any, clusters: Path, output: Path, as_json: bool, **settings: Any) -> None:
+    """Choose examples from every cluster: CLUSTERS is the output of `cluster-cli cluster`."""
+    from stages.select import select
+
+    if str(output) == "-":
+        if as_json:
+            raise click.UsageError("--json and -o - both want stdout")
+        select(clusters, "-", reporter=reporter, **settings)
+        return
+    options.print_header(select(clusters, output, reporter=reporter, **settings), as_json)

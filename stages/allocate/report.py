@@ -1,0 +1,91 @@
+"""The figures by which plans are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_PAIRS = 20_000_000  # pairs of ranks looked at, over all steps; beyond it steps are sampled
+
+
+def figures(grid: np.ndarray, cluster: np.ndarray, tokens: np.ndarray) -> dict[str, Any]:
+    """What a plan means for training.
+
+    Args:
+        grid: (S, A, R, m) example indices, -1 where empty.
+        cluster: (M).
+        tokens: (M).
+
+    Returns:
+        ``shared_cluster``: chance that two ranks hold the same cluster in a step;
+        ``clusters_per_batch``: distinct clusters in a step, on average;
+        ``padded_ratio_mean``, ``padded_ratio_worst``: padded tokens of a step, largest rank over mean
+        rank, over the full steps; ``waiting``: predicted share of rank time spent waiting for the
+        slowest, if time goes with padded tokens; ``padding``: share of padded tokens that are padding.
+    """
+    _, dense = np.unique(cluster, return_inverse=True)
+    padded_SR = padded_tokens(grid, tokens)
+    full = (grid >= 0).all(axis=(1, 2, 3))
+    looked_SR = padded_SR[full] if full.any() else padded_SR
+    ratio_S = looked_SR.max(axis=1) / looked_SR.mean(axis=1)
+    most = padded_SR.max(axis=1).sum()
+    real = tokens[grid[grid >= 0]].sum(dtype=np.int64)
+    return {
+        "shared_cluster": round(shared_cluster(grid, dense), 6),
+        "clusters_per_batch": round(_clusters_per_batch(grid, dense), 3),
+        "padded_ratio_mean": round(float(ratio_S.mean()), 5),
+        "padded_ratio_worst": round(float(ratio_S.max()), 5),
+        "waiting": round(float(1 - padded_SR.mean(axis=1).sum() / most), 5),
+        "padding": round(float(1 - real / padded_SR.sum()), 5),
+    }
+
+
+def padded_tokens(grid: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """(S, R) int64: rows times the longest of them, summed over a step's micro-batches."""
+    filled = grid >= 0
+    longest = np.where(filled, tokens[grid], 0).max(axis=3).astype(np.int64)
+    return (longest * filled.sum(axis=3)).sum(axis=1)
+
+
+def shared_cluster(grid: np.ndarray, dense: np.ndarray) -> float:
+    """Chance that two different ranks, at a random step, hold at least one common cluster."""
+    steps, ranks = grid.shape[0], grid.shape[2]
+    if ranks < 2:
+        return 0.0
+    held = _held(grid, dense)
+    step_cluster = held // ranks
+    shared = np.flatnonzero(step_cluster[1:] == step_cluster[:-1])
+    if not len(shared):
+        return 0.0
+    looked = np.unique(
+        np.linspace(0, steps - 1, max(1, min(steps, _PAIRS // ranks**2))).astype(np.int64)
+    )
+    clusters = int(dense.max()) + 1
+    edges = np.searchsorted(held, np.stack([looked, looked + 1]) * clusters * ranks)
+    common = sum(_common_pairs(held[low:high], ranks) for low, high in edges.T)
+    return common / (len(looked) * ranks * (ranks - 1) / 2)
+
+
+def _common_pairs(held: np.ndarray, ranks: int) -> int:
+    """Pairs of ranks with a common cluster, from one step's sorted (cluster, rank) keys."""
+    _, cluster = np.unique(held // ranks, return_inverse=True)
+    present = np.zeros((ranks, int(cluster.max(initial=0)) + 1), dtype=np.float32)
+    present[held % ranks, cluster] = 1
+    together = present @ present.T > 0
+    return int((together.sum() - np.trace(together)) // 2)
+
+
+def _held(grid: np.ndarray, dense: np.ndarray) -> np.ndarray:
+    """Sorted unique keys (step * clusters + cluster) * ranks + rank of all that is held."""
+    steps, _, ranks, _ = grid.shape
+    filled = grid >= 0
+    step = np.broadcast_to(np.arange(steps)[:, None, None, None], grid.shape)[filled]
+    rank = np.broadcast_to(np.arange(ranks)[None, None, :, None], grid.shape)[filled]
+    clusters = int(dense.max()) + 1
+    return np.unique((step * clusters + dense[grid[filled]]) * ranks + rank)
+
+
+def _clusters_per_batch(grid: np.ndarray, dense: np.ndarray) -> float:
+    held = _held(grid, dense) // grid.shape[2]
+    return (1 + int((held[1:] != held[:-1]).sum())) / grid.shape[0]

@@ -1,0 +1,5 @@
+"""select: which examples are worth training on, and how much does each count?"""
+
+from stages.select.stage import select
+
+__all__ = ["select"]

@@ -1,0 +1,170 @@
+"""train: DeepSpeed data-parallel fine-tuning of a model on an allocation, every loss weight applied."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from formats import artifacts
+from formats.allocation import Allocation
+from formats.artifacts import Header, stage_key
+from stages.launch import launch
+from stages.models import ModelFiles, find_model
+from stages.reporting import Reporter, Silent, duration
+from stages.train import config, plan
+from stages.train.settings import FILE, Settings
+from stages.workers import die_with_parent, inside_launch, world
+
+VERSION = 1
+
+
+def train(
+    allocation: Path | str,
+    model: Path | str,
+    output: Path | str,
+    *,
+    learning_rate: float | None = None,
+    warmup: float = 0.03,
+    weight_decay: float | None = None,
+    schedule: str = "cosine",
+    clip: float | None = None,
+    zero_stage: int | None = None,
+    deepspeed: Path | str | None = None,
+    dtype: str = "auto",
+    gradient_checkpointing: bool = False,
+    seed: int = 0,
+    max_length: int | None = None,
+    data: Sequence[Path | str] = (),
+    hostfile: Path | str | None = None,
+    force: bool = False,
+    reporter: Reporter | None = None,
+) -> Header:
+    """Fine-tunes a model with as many DeepSpeed ranks as the allocation has.
+
+    One optimizer step minimises (1/B) sum_i w_i l_i over its B = ranks x accumulation x micro-batch
+    places, l_i the mean loss of example i's response tokens (DESIGN section 6). In a process started by
+    torchrun, srun or DeepSpeed this is one of the ranks; otherwise the ranks are started from here.
+
+    Args:
+        allocation: the folder ``allocate`` wrote.
+        model: folder, GGUF file or Hugging Face name.
+        output: the run folder: ``model/``, ``metrics.jsonl``, ``run.json`` (see ``formats.runs``).
+        learning_rate: the highest; 2e-5 unless given here or in the DeepSpeed file.
+        warmup: part of the steps over which the rate rises.
+        weight_decay: of matrices (not of biases and norms); 0 unless given.
+        schedule: cosine, linear or constant, unless the DeepSpeed file has a scheduler.
+        clip: gradient norm to clip at; 1.0 unless given here or a DeepSpeed file is used.
+        zero_stage: 0 to 3; 2 unless given here or a DeepSpeed file is used.
+        deepspeed: a DeepSpeed configuration file; batch sizes come from the allocation.
+        dtype: auto (bfloat16 where the GPU has it, else float32), float32, bfloat16 or float16.
+        gradient_checkpointing: compute activations twice to hold fewer.
+        seed: of dropout and newly made weights.
+        max_length: tokens per example; as the allocation was made unless given.
+        data: where the data files are now, one for each that the allocation names.
+        hostfile: machines to run on, ``name slots=N`` lines; this one without it.
+        force: train again even when the output is up to date.
+        reporter: hears messages and progress.
+
+    Returns:
+        the header of ``run.json``; ``stats`` holds totals, seconds, memory and versions.
+
+    Raises:
+        SettingError: a value is out of range or contradicts another, or the number of ranks is wrong.
+        ArtifactError: the allocation is missing, incomplete or damaged.
+        DataChangedError: the data are no longer those of the allocation.
+        ModelError: the model or tokenizer cannot be loaded.
+        NotFiniteError: a loss or gradient is NaN or infinite; ``data`` has step, rows and ids.
+        OutputBusyError: another process writes this output.
+        WorkerError: a rank failed otherwise.
+    """
+    reporter = (reporter or Silent()) if world().rank == 0 else Silent()
+    output = Path(output).absolute()
+    opened = Allocation.open(Path(allocation).absolute())
+    files = find_model(model)
+    settings = Settings(
+        allocation=str(opened.path),
+        model=str(Path(model).absolute()) if Path(model).exists() else str(model),
+        output=str(output),
+        learning_rate=learning_rate,
+        warmup=warmup,
+        weight_decay=weight_decay,
+        schedule=schedule,
+        clip=clip,
+        zero_stage=zero_stage,
+        deepspeed=config.read_file(Path(deepspeed)) if deepspeed else None,
+        deepspeed_path=str(deepspeed or ""),
+        dtype=dtype,
+        gradient_checkpointing=gradient_checkpointing,
+        seed=seed,
+        max_length=max_length,
+        data=tuple(str(Path(path).absolute()) for path in data),
+        quiet=getattr(reporter, "quiet", True),
+    )
+    settings.check()
+    config.build(settings, opened, "float32")  # contradictions show before anything is started
+    key = run_key(settings, opened, files)
+    header = None if force else artifacts.fresh_header(output, "run", key)
+    if header is not None:
+        reporter.message(f"{output.name} is up to date")
+        artifacts.touch(output, "run")
+        return header
+    settings = settings.with_key(key)
+    if inside_launch():
+        _take_part(settings, opened, output, reporter)
+    else:
+        _start(settings, opened, output, Path(hostfile) if hostfile else None)
+    header = artifacts.read_header(output, "run")
+    reporter.message(_closing(output, header.stats))
+    return header
+
+
+def run_key(settings: Settings, allocation: Allocation, files: ModelFiles) -> str:
+    """The key of a run (DESIGN section 4)."""
+    inputs = {
+        "allocation": allocation.header.key,
+        "model": files.weights_sha256,
+        "tokenizer": files.tokenizer_sha256,
+    }
+    return stage_key("train", VERSION, params=settings.params(), inputs=inputs)
+
+
+def _start(settings: Settings, allocation: Allocation, output: Path, hostfile: Path | None) -> None:
+    """Starts the ranks and publishes what they made."""
+    with _building(allocation, settings, output) as folder:
+        settings.write(folder)
+        launch("stages.train.worker", folder, ranks=allocation.ranks, hostfile=hostfile)
+        (folder / FILE).unlink()
+        artifacts.commit(output)
+
+
+def _take_part(
+    settings: Settings, allocation: Allocation, output: Path, reporter: Reporter
+) -> None:
+    """Is one of the ranks that somebody else started; rank 0 also does what ``_start`` does."""
+    here = world()
+    plan.check_world(allocation, here.size)
+    from stages.train.worker import work
+
+    die_with_parent()
+    if here.rank == 0:
+        with _building(allocation, settings, output) as folder:
+            work(folder, settings, reporter, publish=lambda: artifacts.commit(output))
+    else:
+        work(artifacts.partial(output), settings, Silent())
+
+
+@contextlib.contextmanager
+def _building(allocation: Allocation, settings: Settings, output: Path) -> Iterator[Path]:
+    """The locked, empty folder to build in, once the data are known to be the right ones."""
+    with artifacts.locked(output):
+        plan.check_data(allocation, settings.data)
+        yield artifacts.fresh_partial(output)
+
+
+def _closing(output: Path, stats: dict[str, Any]) -> str:
+    return (
+        f"{output.name}: {stats['steps']:,} steps, loss {stats['first_loss']:.4f} -> "
+        f"{stats['last_loss']:.4f}, {stats['tokens']:,} tokens in {duration(stats['train_seconds'])}"
+    )

@@ -1,0 +1,193 @@
+"""The training loop: one optimizer step after the other, and what is worth knowing about each."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from formats.errors import NotFiniteError
+from stages.train.batches import Batch
+from stages.train.clock import Clock
+from stages.train.engine import gradient_norm, plain_gradient_norm, set_learning_rate
+from stages.train.loss import weighted_loss
+
+# What each rank tells the others once a step, in this order.
+_TOLD = ("loss", "examples", "tokens", "padded_tokens", "supervised_tokens", "finite", "wait")
+
+
+@dataclass
+class Totals:
+    """Sums over the run, equal on all ranks."""
+
+    steps: int = 0
+    examples: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+    supervised_tokens: int = 0
+    first_loss: float | None = None
+    last_loss: float | None = None
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Counts one step."""
+        self.steps += 1
+        for name in ("examples", "tokens", "padded_tokens", "supervised_tokens"):
+            setattr(self, name, getattr(self, name) + line[name])
+        self.last_loss = line["loss"]
+        if self.first_loss is None:
+            self.first_loss = line["loss"]
+
+
+@dataclass
+class Loop:
+    """Runs optimizer steps.
+
+    Attributes:
+        engine: DeepSpeed's.
+        rate: the learning rate of a step; None when DeepSpeed's own scheduler sets it.
+        micro_batch, accumulation, ranks: the plan's shape; their product is the constant B.
+        device: where to compute.
+        clock: where the seconds went.
+        totals: what was done so far.
+    """
+
+    engine: Any
+    rate: Callable[[int], float] | None
+    micro_batch: int
+    accumulation: int
+    ranks: int
+    device: str
+    clock: Clock
+    totals: Totals = field(default_factory=Totals)
+    _waited: float = 0.0
+
+    def run(self, steps: Iterable[list[Batch]], after: Callable[[dict[str, Any]], None]) -> None:
+        """Takes the steps; ``after`` gets each one's line for ``metrics.jsonl``.
+
+        Raises:
+            NotFiniteError: a loss or the gradient is NaN or infinite, on any rank; raised by all.
+        """
+        began = time.perf_counter()
+        for batches in steps:
+            self.clock.mark("data")
+            line = self.step(batches)
+            ended = time.perf_counter()
+            line["seconds"] = ended - began
+            line["tokens_per_second"] = line["tokens"] / (ended - began)
+            began = ended
+            self.totals.add(line)
+            after(line)
+
+    def step(self, batches: list[Batch]) -> dict[str, Any]:
+        """One optimizer step."""
+        plan = batches[0].plan
+        rate = self.rate(plan.step) if self.rate else None
+        if rate is not None:
+            set_learning_rate(self.engine, rate)
+        losses = []
+        for batch in batches[:-1]:
+            losses.append(self._forward(batch))
+            self._backward(losses[-1])
+            self._advance()
+        losses.append(self._forward(batches[-1]))
+        told = self._tell(batches, [float(loss.detach()) for loss in losses])
+        self._backward(losses[-1])
+        norm = self._finish(batches)
+        seconds = self.clock.collect()
+        self._waited = seconds["wait"]
+        total = {name: sum(rank[place] for rank in told) for place, name in enumerate(_TOLD)}
+        counts = {name: int(total[name]) for name in _TOLD[1:5]}
+        return {
+            "step": plan.step,
+            "epoch": plan.epoch,
+            "loss": total["loss"] / (self.accumulation * self.ranks),
+            "learning_rate": rate if rate is not None else float(self.engine.get_lr()[0]),
+            "grad_norm": norm,
+            **counts,
+            "wait_seconds": [round(rank[-1], 6) for rank in told],
+        }
+
+    def _forward(self, batch: Batch) -> torch.Tensor:
+        loss = weighted_loss(self.engine, batch, self.micro_batch, self.device)
+        self.clock.mark("forward")
+        return loss
+
+    def _backward(self, loss: torch.Tensor) -> None:
+        self.engine.backward(loss)
+        self.clock.mark("backward")
+
+    def _advance(self) -> None:
+        self.engine.step()
+        self.clock.mark("optimizer")
+
+    def _tell(self, batches: list[Batch], losses: list[float]) -> list[list[float]]:
+        """Every rank's figures, on every rank; also the moment at which all wait for the slowest.
+
+        ``wait`` is the one of the step before: this step's is only known afterwards.
+        """
+        finite = all(math.isfinite(loss) for loss in losses)
+        mine = [
+            sum(losses),
+            sum(len(batch.plan.rows) for batch in batches),
+            sum(batch.tokens for batch in batches),
+            sum(batch.padded_tokens for batch in batches),
+            sum(len(batch.target) for batch in batches if batch.plan.rows),
+            float(finite),
+            self._waited,
+        ]
+        tensor = torch.tensor(mine, dtype=torch.float64, device=self.device)
+        told = [torch.empty_like(tensor) for _ in range(self.ranks)]
+        dist.all_gather(told, tensor)
+        self.clock.mark("wait")
+        table = [rank.tolist() for rank in told]
+        if not all(rank[5] for rank in table):
+            bad = [
+                batch
+                for batch, loss in zip(batches, losses, strict=True)
+                if not math.isfinite(loss)
+            ]
+            self._not_finite("the loss", bad, batches[0].plan.step)
+        return table
+
+    def _finish(self, batches: list[Batch]) -> float | None:
+        """The optimizer's step; gives the gradient's norm before clipping."""
+        plain = not (
+            self.engine.zero_optimization()
+            or self.engine.bfloat16_enabled()
+            or self.engine.fp16_enabled()
+        )
+        norm = plain_gradient_norm(self.engine) if plain else None
+        self._advance()
+        known = gradient_norm(self.engine)
+        norm = norm if known is None else known
+        if norm is not None and not math.isfinite(norm):
+            if (
+                not self.engine.fp16_enabled()
+            ):  # there, the loss scale goes down and the step is skipped
+                self._not_finite("the gradient", batches, batches[0].plan.step)
+            return None
+        return norm
+
+    def _not_finite(self, what: str, mine: list[Batch], step: int) -> None:
+        rows = [row for batch in mine for row in batch.plan.rows]
+        ids = [id_ for batch in mine for id_ in batch.plan.ids]
+        told: list[Any] = [None] * self.ranks
+        dist.all_gather_object(told, (rows, ids))
+        named = "; ".join(
+            f"rank {rank}: "
+            + ", ".join(f"row {row} ({id_[:12]})" for row, id_ in zip(*each, strict=True))
+            for rank, each in enumerate(told)
+            if each[0]
+        )
+        raise NotFiniteError(
+            f"step {step}: {what} is not finite, on {named}",
+            fix="look at these rows, or lower --learning-rate",
+            step=step,
+            rows={rank: each[0] for rank, each in enumerate(told)},
+            ids={rank: each[1] for rank, each in enumerate(told)},
+        )

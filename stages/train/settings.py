@@ -1,0 +1,107 @@
+"""What one training run was asked to do, in a form that travels to the workers as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from formats import artifacts
+from formats.errors import SettingError
+
+FILE = "settings.json"
+SCHEDULES = ("cosine", "linear", "constant")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of ``train``'s arguments, checked, with paths made absolute.
+
+    ``None`` means "not said": the DeepSpeed configuration file decides, else the default.
+
+    Attributes:
+        data: files that replace, one by one, those the allocation names; empty to use these.
+        deepspeed: content of the DeepSpeed configuration file, ``None`` without one.
+        deepspeed_path: its path, for messages.
+        quiet: the workers say warnings only.
+        key: the run's key, once it is known.
+    """
+
+    allocation: str
+    model: str
+    output: str
+    learning_rate: float | None
+    warmup: float
+    weight_decay: float | None
+    schedule: str
+    clip: float | None
+    zero_stage: int | None
+    deepspeed: dict[str, Any] | None
+    deepspeed_path: str
+    dtype: str
+    gradient_checkpointing: bool
+    seed: int
+    max_length: int | None
+    data: tuple[str, ...]
+    quiet: bool
+    key: str = ""
+
+    def check(self) -> None:
+        """Looks at each value by itself.
+
+        Raises:
+            SettingError: some are out of range; all of them are named at once.
+        """
+        checks = (
+            (self.learning_rate is None or self.learning_rate > 0, "learning_rate", "above 0"),
+            (0 <= self.warmup < 1, "warmup", "a part of the steps, 0 to below 1"),
+            (self.weight_decay is None or self.weight_decay >= 0, "weight_decay", "0 or more"),
+            (self.schedule in SCHEDULES, "schedule", "one of " + ", ".join(SCHEDULES)),
+            (self.clip is None or self.clip >= 0, "clip", "0 (no clipping) or more"),
+            (self.zero_stage in (None, 0, 1, 2, 3), "zero_stage", "0, 1, 2 or 3"),
+            (self.dtype in DTYPES, "dtype", "one of " + ", ".join(DTYPES)),
+            (self.max_length is None or self.max_length > 1, "max_length", "2 or more"),
+        )
+        wrong = [
+            f"{name} is {getattr(self, name)!r}, it must be {rule}"
+            for good, name, rule in checks
+            if not good
+        ]
+        if wrong:
+            raise SettingError("; ".join(wrong))
+
+    def params(self) -> dict[str, Any]:
+        """The parameters that change the result; the others change speed, memory or messages."""
+        names = (
+            "learning_rate",
+            "warmup",
+            "weight_decay",
+            "schedule",
+            "clip",
+            "dtype",
+            "seed",
+            "max_length",
+            "deepspeed",
+        )
+        return {name: getattr(self, name) for name in names}
+
+    def shown(self) -> dict[str, Any]:
+        """All of them, for ``run.json``."""
+        paths = ("allocation", "model", "output", "key", "quiet")
+        return {name: value for name, value in asdict(self).items() if name not in paths}
+
+    def with_key(self, key: str) -> Settings:
+        """The same with the run's key."""
+        return replace(self, key=key)
+
+    def write(self, folder: Path) -> None:
+        """Leaves the settings in the work folder, for the workers."""
+        artifacts.write_json(folder / FILE, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> Settings:
+        """What ``write`` left."""
+        raw = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return cls(**{**raw, "data": tuple(raw["data"])})

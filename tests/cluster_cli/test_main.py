@@ -1,0 +1,122 @@
+"""The frame around the commands: help, its import budget, settings, exit codes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster_cli.main import COMMANDS, run
+
+HEAVY = ("torch", "transformers", "datasets", "sklearn", "zarr", "deepspeed", "pandas", "pyarrow")
+
+
+def cluster_cli(*arguments: str, **more: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "cluster_cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_imports_nothing_heavy(command: str) -> None:
+    program = (
+        "import sys; from cluster_cli.main import run; "
+        f"code = run([*{command.split()!r}, '--help']); "
+        f"heavy = [m for m in {HEAVY!r} if m in sys.modules]; "
+        "sys.exit(f'{code} {heavy}' if code or heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: cluster-cli" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["sccore"],
+            "error: there is no command 'sccore' (did you mean 'score'?); the commands are "
+            "score, cluster, select, allocate, train; see `cluster-cli --help`\n",
+        ),
+        (["--nope"], "error: No such option '--nope'; see `cluster-cli --help`\n"),
+        (
+            ["score", "x.jsonl", "-o", "s"],
+            "error: Missing option '-m' / '--model'; see `cluster-cli score --help`\n",
+        ),
+        (
+            ["--set", "score.rank", "score", "x"],
+            "error: --set 'score.rank' is not of the form section.key=value\n",
+        ),
+        (
+            ["--set", "score.rnk=3", "score", "x"],
+            "error: --set score has no setting 'rnk' (did you mean 'rank'?)\n",
+        ),
+        (
+            ["--set", "scor.rank=3", "score", "x"],
+            "error: --set there is no section 'scor' (did you mean 'score'?)\n",
+        ),
+        (
+            ["score", "x", "-m", "m", "-o", "s", "--field", "answer"],
+            "error: Invalid value: --field 'answer' is not ROLE=COLUMN with role prompt, response "
+            "or system; see `cluster-cli score --help`\n",
+        ),
+    ],
+)
+def test_usage_errors_are_one_line_and_exit_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == message
+
+
+def test_all_problems_of_a_configuration_are_shown_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "cluster.toml"
+    config.write_text("[score]\nrnk = 3\n[selct]\nseed = 1\n")
+    assert run(["--config", str(config), "score", "x"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {config}: score has no setting 'rnk' (did you mean 'rank'?); "
+        f"{config}: there is no section 'selct' (did you mean 'select'?)\n"
+    )
+    config.write_text("[score\n")
+    assert run(["--config", str(config), "score", "x"]) == 2
+    assert f"error: {config} is not valid TOML" in capsys.readouterr().err
+
+
+def test_precedence_is_flag_set_environment_file(tmp_path: Path) -> None:
+    """The missing model ends each run; which one is missing shows which setting won."""
+    config = tmp_path / "cluster.toml"
+    config.write_text('[score]\nmodel = "./from-file"\noutput = "s"\n')
+    data = tmp_path / "d.jsonl"
+    data.write_text('{"question": "a", "answer": "b"}\n')
+    frame = ["--config", str(config)]
+    environment = {**os.environ, "CLUSTER_CLI_SCORE_MODEL": "./from-environment"}
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("CLUSTER_CLI_")}
+    setting = ["--set", "score.model=./from-set"]
+    for arguments, env, winner in (
+        ([*frame, "score", str(data)], plain, "./from-file"),
+        ([*frame, "score", str(data)], environment, "./from-environment"),
+        ([*frame, *setting, "score", str(data)], environment, "./from-set"),
+        ([*frame, *setting, "score", str(data), "-m", "./flag"], environment, "./flag"),
+    ):
+        done = cluster_cli(*arguments, env=env, cwd=os.getcwd())
+        assert done.stderr == f"error: no model folder at '{winner}'; check the path\n"
+        assert done.returncode == 1
+
+
+def test_version_names_the_program() -> None:
+    from formats.version import __version__
+
+    assert cluster_cli("--version").stdout == f"cluster-cli {__version__}\n"

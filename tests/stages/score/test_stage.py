@@ -1,0 +1,321 @@
+"""The score stage on real files: the artifact, freshness, resuming after a kill, odd rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from formats import artifacts
+from formats.data import DataOptions
+from formats.errors import ArtifactError, ArtifactMissingError, OutputBusyError, SettingError
+from formats.signatures import STATUS_NAMES, Signatures
+from stages.reporting import Silent
+from stages.score import score
+from stages.score.stage import ScoreSettings
+from tests import tiny
+
+SMALL = ScoreSettings(rank=8, dims=64, max_length=64)
+
+
+class Heard(Silent):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.warnings: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny.save(tmp_path_factory.mktemp("model")))
+
+
+def arrays(path: Path) -> dict[str, bytes]:
+    """Every array's bytes, by the documented schema alone."""
+    group = zarr.open_group(path, mode="r")
+    return {name: np.asarray(array[:]).tobytes() for name, array in group.arrays()}
+
+
+def test_the_artifact_is_what_the_schema_says(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(40))
+    score([str(data)], base, tmp_path / "s.zarr", settings=SMALL, block_rows=16)
+    attributes = json.loads((tmp_path / "s.zarr" / "zarr.json").read_text())["attributes"]
+    assert attributes["format"] == "cluster-cli/signatures"
+    assert attributes["format_version"] == "1.0"
+    assert attributes["complete"] is True
+    assert attributes["inputs"][0]["rows"] == 40
+    assert attributes["dataset"]["sources"][0]["path"] == "data.jsonl"
+    assert attributes["space"]["rank"] == 8
+    group = zarr.open_group(tmp_path / "s.zarr", mode="r")
+    schema = {name: (array.shape, str(array.dtype)) for name, array in group.arrays()}
+    assert schema == {
+        "signature": ((40, 64), "float16"),
+        "example_id": ((40, 16), "uint8"),
+        "norm": ((40,), "float32"),
+        "loss": ((40,), "float32"),
+        "prompt_tokens": ((40,), "int32"),
+        "response_tokens": ((40,), "int32"),
+        "status": ((40,), "uint8"),
+    }
+    assert group["signature"].chunks == (16, 64)
+    lengths = np.linalg.norm(group["signature"][:].astype(np.float32), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-3)
+    assert not (tmp_path / "s.zarr.partial").exists()
+    assert not (tmp_path / "s.zarr.lock").exists()
+
+
+def test_same_inputs_are_up_to_date_and_touch_the_stamp(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(5))
+    output = tmp_path / "s.zarr"
+    score([str(data)], base, output, settings=SMALL)
+    os.utime(output / "zarr.json", (1, 1))
+    heard = Heard()
+    score([str(data)], base, output, settings=SMALL, reporter=heard)
+    assert heard.messages == [f"{output} is up to date"]
+    assert (output / "zarr.json").stat().st_mtime > 1
+    score([str(data)], base, output, settings=SMALL, reporter=heard, force=True)
+    assert "read 5 rows of shape qa from 1 source(s)" in heard.messages
+
+
+@pytest.mark.parametrize(
+    "change", [{"rank": 4}, {"dims": 32}, {"max_length": 32}, {"seed": 1}, {"kind": "head"}]
+)
+def test_every_setting_changes_the_key(tmp_path: Path, base: str, change: dict[str, int]) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(3))
+    one = score([str(data)], base, tmp_path / "a", settings=SMALL)
+    settings = ScoreSettings(**{**vars(SMALL), **change})
+    other = score([str(data)], base, tmp_path / "b", settings=settings)
+    assert one.key != other.key
+    assert one.extra["space_id"] != other.extra["space_id"]
+
+
+def test_block_and_batch_sizes_and_places_do_not_change_the_key(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(20))
+    (tmp_path / "elsewhere").mkdir()
+    copy = tmp_path / "elsewhere" / "copy.jsonl"
+    copy.write_bytes(data.read_bytes())
+    one = score([str(data)], base, tmp_path / "a", settings=SMALL)
+    two = score([str(copy)], base, tmp_path / "b", settings=SMALL, block_rows=3, batch_tokens=100)
+    assert one.key == two.key
+    a, b = (Signatures.open(tmp_path / name).column("signature") for name in "ab")
+    cosine = (a.astype(float) * b.astype(float)).sum(1)
+    assert cosine.min() > 0.999
+
+
+def test_odd_rows_are_counted_and_never_zero_filled_into_use(tmp_path: Path, base: str) -> None:
+    rows = tiny.questions(6)
+    rows.append(rows[0])
+    rows.append({"question": "q" * 200, "answer": "too late"})
+    rows.append({"question": "short", "answer": "a" * 200})
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", rows)
+    heard = Heard()
+    header = score([str(data)], base, tmp_path / "s", settings=SMALL, reporter=heard)
+    signatures = Signatures.open(tmp_path / "s")
+    names = [STATUS_NAMES[code] for code in signatures.column("status")]
+    assert names == ["ok"] * 6 + ["duplicate", "prompt_too_long", "truncated"]
+    assert header.stats["usable"] == 7
+    assert signatures.column("norm")[6] == signatures.column("norm")[0]
+    assert not signatures.column("signature")[6:8].any()
+    assert heard.warnings == [
+        "rows without a signature of their own: 1 prompt_too_long, 1 duplicate"
+    ]
+
+
+def test_a_row_whose_loss_is_not_finite_is_set_apart(tmp_path: Path) -> None:
+    import torch
+
+    model = tiny.model()
+    with torch.no_grad():
+        model.model.embed_tokens.weight[ord("Z") - 33 + 3] = float("nan")  # "Z"'s byte-level token
+    model.save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    rows = [*tiny.questions(3), {"question": "Z", "answer": "1"}, *tiny.questions(5)[3:]]
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", rows)
+    header = score([str(data)], str(tmp_path / "model"), tmp_path / "s", settings=SMALL)
+    assert header.stats["status"]["nonfinite"] == 1
+    signatures = Signatures.open(tmp_path / "s")
+    assert STATUS_NAMES[signatures.column("status")[3]] == "nonfinite"
+    assert np.isfinite(signatures.column("signature")).all()
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from stages.score import score
+from stages.score.stage import ScoreSettings
+score([sys.argv[1]], sys.argv[2], Path(sys.argv[3]), block_rows=4, batch_tokens=64,
+      settings=ScoreSettings(rank=8, dims=64, max_length=64))
+"""
+
+
+@pytest.mark.parametrize("wanted", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_kill_9_at_random_moments_loses_at_most_a_block(
+    tmp_path: Path, base: str, wanted: int
+) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(300))
+    whole = tmp_path / "whole.zarr"
+    score([str(data)], base, whole, settings=SMALL, block_rows=4, batch_tokens=64)
+    output = tmp_path / "killed.zarr"
+    partial = artifacts.partial(output)
+    command = [sys.executable, "-c", WORKER, str(data), base, str(output)]
+    rng = random.Random(wanted)
+    kills, finished = 0, []
+    while not output.exists():
+        process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        while process.poll() is None and _blocks_done(partial) <= (finished[-1] if finished else 0):
+            time.sleep(0.002)
+        if kills < wanted:
+            time.sleep(rng.uniform(0, 0.15))
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait(timeout=120)
+        if output.exists():
+            break
+        with pytest.raises(ArtifactMissingError):
+            artifacts.read_header(output, "signatures")
+        finished.append(_blocks_done(partial))
+    assert finished == sorted(finished)
+    assert kills >= 1
+    assert arrays(output) == arrays(whole)
+
+
+def _blocks_done(partial: Path) -> int:
+    try:
+        return int((zarr.open_group(partial, mode="r")["status"][:] != 255).sum()) // 4
+    except Exception:
+        return 0
+
+
+def test_a_half_done_output_with_other_settings_is_refused(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(3))
+    output = tmp_path / "s.zarr"
+    group = zarr.open_group(artifacts.partial(output), mode="w")
+    group.attrs["partial_key"] = "another"
+    with pytest.raises(ArtifactError) as error:
+        score([str(data)], base, output, settings=SMALL)
+    assert str(error.value) == (
+        f"{output}.partial is half done with other data, model or settings; "
+        "run the old command to finish it, or add --force to start over"
+    )
+    score([str(data)], base, output, settings=SMALL, force=True)
+
+
+def test_a_second_writer_is_told_who_holds_the_output(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(3))
+    with (
+        artifacts.locked(tmp_path / "s"),
+        pytest.raises(OutputBusyError, match=rf"is being written by process {os.getpid()} on "),
+    ):
+        score([str(data)], base, tmp_path / "s", settings=SMALL)
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(SettingError, match="^--kind 'x' is unknown; use gradient or head$"):
+        ScoreSettings(kind="x")
+    with pytest.raises(SettingError, match="^--layers goes with --kind gradient; drop --layers$"):
+        ScoreSettings(kind="head", layers="last:2")
+    with pytest.raises(SettingError, match="^--max-length must be at least 1$"):
+        ScoreSettings(max_length=0)
+
+
+def test_known_rows_are_copied_to_the_bit_and_only_new_ones_computed(
+    tmp_path: Path, base: str
+) -> None:
+    rows = tiny.questions(60)
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", rows)
+    score([str(data)], base, tmp_path / "old.zarr", settings=SMALL)
+    changed = [
+        *rows[:20],
+        *({"question": f"new {i}", "answer": str(i)} for i in range(10)),
+        *rows[30:],
+    ]
+    changed += [changed[25], {"question": "last", "answer": "one"}]
+    tiny.write_jsonl(data, changed)
+    old = Signatures.open(tmp_path / "old.zarr")
+    score([str(data)], base, tmp_path / "new.zarr", settings=SMALL, reuse=[tmp_path / "old.zarr"])
+    fresh = score([str(data)], base, tmp_path / "fresh.zarr", settings=SMALL)
+    new = Signatures.open(tmp_path / "new.zarr")
+    kept = [*range(20), *range(30, 60)]
+    for name in ("signature", "norm", "loss", "prompt_tokens", "response_tokens", "status"):
+        assert new.column(name)[kept].tobytes() == old.column(name)[kept].tobytes()
+    assert new.header.key == fresh.key
+    recomputed = Signatures.open(tmp_path / "fresh.zarr")
+    assert new.column("status").tobytes() == recomputed.column("status").tobytes()
+    assert new.column("prompt_tokens").tobytes() == recomputed.column("prompt_tokens").tobytes()
+    cosine = (new.column("signature").astype(float) * recomputed.column("signature")).sum(1)
+    assert cosine[new.column("status") == 0].min() > 0.999
+
+
+def test_nothing_new_needs_no_model(
+    tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(9))
+    output = tmp_path / "s.zarr"
+    score([str(data)], base, output, settings=SMALL)
+    tiny.write_jsonl(data, tiny.questions(9)[::-1])
+    from stages import models
+
+    monkeypatch.delattr(models, "load_model")
+    assert score([str(data)], base, output, settings=SMALL).stats["usable"] == 9
+
+
+def test_signatures_of_another_space_are_not_mixed_in(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(3))
+    score(
+        [str(data)], base, tmp_path / "old", settings=ScoreSettings(rank=4, dims=64, max_length=64)
+    )
+    with pytest.raises(ArtifactError) as error:
+        score([str(data)], base, tmp_path / "new", settings=SMALL, reuse=[tmp_path / "old"])
+    assert str(error.value) == (
+        f"--reuse {tmp_path}/old: rank is 4 there, 8 here; "
+        "score with the same settings, or drop --reuse"
+    )
+
+
+def test_several_ranks_give_the_same_bytes(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(50))
+    more = {"settings": SMALL, "block_rows": 8}
+    score([str(data)], base, tmp_path / "one.zarr", **more)
+    score([str(data)], base, tmp_path / "two.zarr", **more, ranks=2)
+    assert arrays(tmp_path / "one.zarr") == arrays(tmp_path / "two.zarr")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data.jsonl", "one.zarr", "two.zarr"]
+
+
+def test_ranks_of_somebody_elses_launch_work_together(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(20))
+    score([str(data)], base, tmp_path / "one.zarr", settings=SMALL, block_rows=4)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    command += ["2", "-m", "cluster_cli", "score", str(data), "-m", base]
+    command += ["-o", str(tmp_path / "two.zarr"), "--rank", "8", "--dims", "64"]
+    command += ["--max-length", "64", "--block-rows", "4"]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert arrays(tmp_path / "one.zarr") == arrays(tmp_path / "two.zarr")
+
+
+def test_limit_reads_the_first_rows_only(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(30))
+    header = score([str(data)], base, tmp_path / "s", settings=SMALL, options=DataOptions(limit=7))
+    assert header.stats["rows"] == 7

@@ -1,0 +1,220 @@
+"""The loss of DESIGN section 6, with real DeepSpeed processes, against plain PyTorch.
+
+All cases of one number of ranks run in one launch. Plain gradient descent shows the gradient itself:
+the weights move by the rate times it. AdamW, the default, is compared by its losses and, less tightly,
+by its weights, because it blows up rounding where a gradient is nearly zero.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.runs import read_metrics
+from stages.launch import launch
+from stages.train.schedule import learning_rate
+from stages.train.settings import Settings
+from tests import tiny
+from tests.stages.train import plans, reference
+
+DESCENT = {
+    "train_batch_size": "auto",
+    "gradient_clipping": 0,
+    "zero_allow_untested_optimizer": True,
+    "optimizer": {"type": "SGD", "params": {"lr": "auto"}},
+}
+WEIGHTS = {0: 3.0, 1: 0.25, 2: 0.5, 4: 2.0, 7: 0.125, 9: 1.5}
+
+# Three steps for 1, 2 or 4 ranks: the same rows in the same steps, the last one partly filled.
+ROWS = [
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
+    [12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23],
+    [5, 9, 1],
+]
+
+
+def deal(ranks: int, accumulation: int) -> list[list[list[list[int]]]]:
+    """``ROWS`` dealt out: 12 places a step, filled in order; some micro-batches stay empty."""
+    size = 12 // (ranks * accumulation)
+    return [
+        [
+            [step[(r * accumulation + m) * size :][:size] for m in range(accumulation)]
+            for r in range(ranks)
+        ]
+        for step in ROWS
+    ]
+
+
+class Cases:
+    """Runs to train, and where their results are."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.model = tiny.save(folder / "model")
+        self.data = plans.write_data(folder / "data.jsonl")
+        self.cases: list[dict[str, Any]] = []
+
+    def add(self, name: str, steps: list[list[list[list[int]]]], **changes: Any) -> None:
+        """One more run."""
+        shape = {key: changes.pop(key) for key in ("weights", "micro_batch") if key in changes}
+        path = plans.write_allocation(self.folder / f"plan-{name}", self.data, steps, **shape)
+        settings = Settings(
+            **{
+                "allocation": str(path),
+                "model": str(self.model),
+                "output": str(self.folder / name),
+                "learning_rate": 0.5,
+                "warmup": 0.0,
+                "weight_decay": None,
+                "schedule": "constant",
+                "clip": None,
+                "zero_stage": 2,
+                "deepspeed": DESCENT,
+                "deepspeed_path": "ds.json",
+                "dtype": "auto",
+                "gradient_checkpointing": False,
+                "seed": 0,
+                "max_length": None,
+                "data": (),
+                "quiet": True,
+                **changes,
+            }
+        )
+        self.cases.append(asdict(settings))
+
+    def run(self, ranks: int) -> None:
+        """Trains them all in one launch."""
+        (self.folder / "cases.json").write_text(json.dumps(self.cases))
+        launch("tests.stages.train.cases_worker", self.folder, ranks=ranks)
+
+    def losses(self, name: str) -> list[float]:
+        return [line["loss"] for line in read_metrics(self.folder / name)]
+
+    def weights(self, name: str) -> dict[str, Any]:
+        from safetensors.torch import load_file
+
+        return load_file(self.folder / name / "model" / "model.safetensors")
+
+
+def prepare(folder: Path, ranks: int) -> Cases:
+    """The matrix for one number of ranks."""
+    cases = Cases(folder)
+    for stage in (0, 1, 2, 3):
+        for accumulation in (1, 3):
+            steps = deal(ranks, accumulation)
+            cases.add(f"descent-{stage}-{accumulation}", steps, weights=WEIGHTS, zero_stage=stage)
+    adam = {"deepspeed": None, "learning_rate": 1e-3, "schedule": "cosine", "warmup": 0.4}
+    for stage in (0, 2):
+        cases.add(f"adam-{stage}", deal(ranks, 1), weights=WEIGHTS, zero_stage=stage, **adam)
+        cases.add(f"ones-{stage}", deal(ranks, 1), zero_stage=stage, **adam)
+    cases.add("checkpointing", deal(ranks, 1), weights=WEIGHTS, gradient_checkpointing=True)
+    cases.add("again", deal(ranks, 3), weights=WEIGHTS)
+    # Rows 0 and 1 as often as this, or with that weight, in the same number of places.
+    spare: list[list[list[int]]] = [[[2]] * 4] * (ranks - 1)
+    cases.add("thrice-weight-1", [[[[0], [1], [], []], *spare]], weights={0: 3.0})
+    cases.add("thrice-copies-1", [[[[0], [0], [0], [1]], *spare]])
+    wide: list[list[list[int]]] = [[[2]]] * (ranks - 1)
+    cases.add("thrice-weight-4", [[[[0, 1]], *wide]], weights={0: 3.0}, micro_batch=4)
+    cases.add("thrice-copies-4", [[[[0, 0, 0, 1]], *wide]])
+    cases.run(ranks)
+    return cases
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    @cache
+    def of(ranks: int) -> Cases:
+        return prepare(tmp_path_factory.mktemp(f"ranks{ranks}"), ranks)
+
+    return of
+
+
+RANKS = pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
+
+
+def plain(cases: Cases, name: str, **changes: Any) -> tuple[list[float], dict[str, Any]]:
+    """The reference of a case."""
+    from torch.optim import SGD, AdamW
+
+    plan = cases.folder / f"plan-{name}"
+    if not name.startswith(("adam", "ones")):
+        return reference.train(plan, cases.model, partial(SGD, lr=0.5), clip=0)
+    rate = partial(learning_rate, steps=3, peak=1e-3, warmup=0.4, schedule="cosine")
+    adam = partial(AdamW, lr=1e-3, weight_decay=0.0)
+    return reference.train(plan, cases.model, adam, clip=1.0, rate=rate)
+
+
+def assert_same(got: dict[str, Any], expected: dict[str, Any], tolerance: float) -> None:
+    assert got.keys() == expected.keys()
+    for name, weight in got.items():
+        assert float((weight - expected[name]).abs().max()) <= tolerance, name
+
+
+@RANKS
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_gradients_are_those_of_plain_pytorch(
+    trained: Any, ranks: int, accumulation: int, stage: int
+) -> None:
+    cases = trained(ranks)
+    name = f"descent-{stage}-{accumulation}"
+    losses, weights = plain(cases, name)
+    assert cases.losses(name) == pytest.approx(losses, rel=1e-5)
+    assert_same(cases.weights(name), weights, 2e-6)
+
+
+@RANKS
+@pytest.mark.parametrize("stage", [0, 2])
+@pytest.mark.parametrize("kind", ["adam", "ones"])
+def test_default_training_is_clipped_adamw(trained: Any, ranks: int, stage: int, kind: str) -> None:
+    cases = trained(ranks)
+    losses, weights = plain(cases, f"{kind}-{stage}")
+    assert cases.losses(f"{kind}-{stage}") == pytest.approx(losses, rel=1e-5)
+    assert_same(cases.weights(f"{kind}-{stage}"), weights, 5e-5)
+
+
+def test_two_ranks_are_one_rank_with_twice_the_micro_batch(trained: Any) -> None:
+    one, two = trained(1), trained(2)
+    for name in ("descent-0-1", "descent-2-1", "adam-0", "adam-2"):
+        assert two.losses(name) == pytest.approx(one.losses(name), rel=1e-5)
+    for name in ("descent-0-1", "descent-2-1"):
+        assert_same(two.weights(name), one.weights(name), 2e-6)
+
+
+@RANKS
+@pytest.mark.parametrize("micro_batch", [1, 4])
+def test_weight_three_is_three_copies(trained: Any, ranks: int, micro_batch: int) -> None:
+    cases = trained(ranks)
+    weighted, copied = (f"thrice-{how}-{micro_batch}" for how in ("weight", "copies"))
+    assert cases.losses(weighted) == pytest.approx(cases.losses(copied), rel=1e-6)
+    assert_same(cases.weights(weighted), cases.weights(copied), 2e-6)
+    assert_same(cases.weights(weighted), plain(cases, weighted)[1], 2e-6)
+
+
+@RANKS
+def test_gradient_checkpointing_changes_nothing(trained: Any, ranks: int) -> None:
+    cases = trained(ranks)
+    assert_same(cases.weights("checkpointing"), cases.weights("descent-2-1"), 1e-7)
+
+
+def test_the_same_run_twice_gives_the_same_bits(trained: Any) -> None:
+    cases = trained(2)
+    assert cases.losses("again") == cases.losses("descent-2-3")
+    assert_same(cases.weights("again"), cases.weights("descent-2-3"), 0.0)
+
+
+def test_the_weights_moved(trained: Any) -> None:
+    """Otherwise nothing above would mean anything."""
+    import torch
+    from safetensors.torch import load_file
+
+    cases = trained(2)
+    before = load_file(cases.model / "model.safetensors")
+    moved = [float((before[k] - v).abs().max()) for k, v in cases.weights("descent-0-1").items()]
+    assert min(moved) > 1e-4
+    assert torch.tensor(cases.losses("descent-0-1")).std() > 0
