@@ -40,6 +40,10 @@ lint: install  ## style and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(RUN) docs/build.py --check
+
+docs: install  ## write the reference pages from the code
+	$(RUN) docs/build.py
 
 format: install  ## rewrite the code in the project's style
 	$(VENV)/bin/ruff format .

@@ -6,11 +6,13 @@ learned; :func:`assistant_spans` finds out by rendering more than once and compa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any
 
 Messages = list[dict[str, Any]]
 Span = tuple[int, int]
+_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 # Used for tokenizers that come without a chat template: one block a turn, named by a line of its
 # own, and the end-of-sequence token after every response. ``add_bos`` is true for tokenizers that
@@ -56,6 +58,7 @@ class ChatTemplate:
         self._source = _FIXED_DATE + source if "strftime_now" in source else source
         self.lines_added = self._source.count("\n") - source.count("\n")
         self._variables = variables
+        self.marks_generations = _GENERATION.search(source) is not None
         self.has_header = "add_generation_prompt" in source
 
     def text(self, messages: Messages, tools: list[Any] | None, *, header: bool = False) -> str:

@@ -7,7 +7,6 @@ maximum length loses its end.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +35,6 @@ STATUS_NAMES = (
     "nonfinite",
     "duplicate",
 )
-_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
 @dataclass(frozen=True)
@@ -87,10 +85,8 @@ class Renderer:
         self._max_length = max_length
         self._override = chat_template
         self._closers = _special_tokens(tokenizer)
-        self._template = self._choose(None)
-        self._tool_template = self._choose([{}])
-        for source in {self._template, self._tool_template}:
-            self._check(source)
+        self._sources = {"chat": self._choose(None), "tools": self._choose([{}])}
+        self._templates = {use: self._compiled(source) for use, source in self._sources.items()}
 
     def __call__(self, example: Example) -> Rendered:
         """Tokens and mask of one example.
@@ -113,8 +109,8 @@ class Renderer:
         """SHA-256 (hex) over template, maximum length and rendering version; not the tokenizer."""
         return digest(
             {
-                "chat_template": self._template,
-                "tool_template": self._tool_template,
+                "chat_template": self._sources["chat"],
+                "tool_template": self._sources["tools"],
                 "max_length": self._max_length,
                 "version": RENDERING_VERSION,
             }
@@ -134,42 +130,40 @@ class Renderer:
                 fix="give one with --chat-template FILE",
             ) from None
 
-    def _check(self, source: str) -> None:
-        """Compiles a template, which happens on first use; what it then makes of a row is no matter."""
+    def _compiled(self, source: str) -> ChatTemplate:
+        """The template, tried once: that is when Jinja reads it. What it makes of a row is no matter."""
         from jinja2 import TemplateSyntaxError
 
+        variables = {}
         if source is PLAIN_TEMPLATE:
             self._end_token()
-        template = self._as_template(source)
+            variables["add_bos"] = self._adds_bos()
+        template = ChatTemplate(self._tokenizer, source, **variables)
         try:
             template.text([{"role": "user", "content": "a"}], None)
         except TemplateRefusal as refusal:
-            syntax = refusal.__cause__
-            if not isinstance(syntax, TemplateSyntaxError):
-                return
-            where = f"line {syntax.lineno - template.lines_added}: {syntax.message}"
-            if self._override is not None:
-                raise SettingError(
-                    f"the chat template is not valid Jinja, {where}",
-                    fix="repair the file given with --chat-template",
-                ) from None
-            raise ModelError(
-                f"the tokenizer's chat template is not valid Jinja, {where}",
-                fix="give another with --chat-template FILE",
-            ) from None
+            if isinstance(refusal.__cause__, TemplateSyntaxError):
+                line = refusal.__cause__.lineno - template.lines_added
+                raise self._invalid(f"line {line}: {refusal.__cause__.message}") from None
+        return template
 
-    def _as_template(self, source: str) -> ChatTemplate:
-        if source is PLAIN_TEMPLATE:
-            return ChatTemplate(self._tokenizer, source, add_bos=self._adds_bos())
-        return ChatTemplate(self._tokenizer, source)
+    def _invalid(self, reason: str) -> SettingError | ModelError:
+        if self._override is not None:
+            return SettingError(
+                f"the chat template is not valid Jinja, {reason}",
+                fix="repair the file given with --chat-template",
+            )
+        return ModelError(
+            f"the tokenizer's chat template is not valid Jinja, {reason}",
+            fix="give another with --chat-template FILE",
+        )
 
     def _render_chat(
         self, messages: list[dict[str, Any]], tools: list[Any] | None
     ) -> tuple[list[int], np.ndarray]:
-        source = self._tool_template if tools else self._template
-        template = self._as_template(source)
+        template = self._templates["tools" if tools else "chat"]
         context_only = any(message.get("weight") == 0 for message in messages)
-        if _GENERATION.search(source) and self._tokenizer.is_fast and not context_only:
+        if template.marks_generations and self._tokenizer.is_fast and not context_only:
             marked = template.marked_tokens(messages, tools)
             if any(marked["assistant_masks"]):
                 return self._with_closing_tokens(marked)

@@ -87,22 +87,22 @@ def _smallest(rng: random.Random, things: str) -> Task:
 
 def _opposite(rng: random.Random, things: str) -> Task:
     word = rng.choice(list(OPPOSITE))
-    return f"opposite of {word}?", f"not {word} {things} but?", OPPOSITE[word]
+    return f"opposite of {word}?", f"{word} {things}, opposite?", OPPOSITE[word]
 
 
 def _first(rng: random.Random, things: str) -> Task:
     word = _word(rng)
-    return f"{word}, first letter?", f"{things} {word} begins with?", word[0]
+    return f"{word}, first letter?", f"{things} {word} starts how?", word[0]
 
 
 def _double(rng: random.Random, things: str) -> Task:
     n = rng.randint(1, 12)
-    return f"{n}, doubled?", f"twice {n} {things}?", str(2 * n)
+    return f"{n}, doubled?", f"{n} {things}, twice that?", str(2 * n)
 
 
 def _count(rng: random.Random, things: str) -> Task:
     n = rng.randint(1, 9)
-    return f"{'o' * n}, how many?", f"count {things} {'o' * n}?", str(n)
+    return f"{'o' * n}, how many?", f"{things} {'o' * n}, count?", str(n)
 
 
 def _weekday(rng: random.Random, things: str) -> Task:
@@ -112,28 +112,28 @@ def _weekday(rng: random.Random, things: str) -> Task:
 
 def _reverse(rng: random.Random, things: str) -> Task:
     word = _word(rng)
-    return f"{word}, reversed?", f"{things} {word} backwards?", word[::-1]
+    return f"{word}, reversed?", f"{things} {word} reversed is?", word[::-1]
 
 
 def _past(rng: random.Random, things: str) -> Task:
     verb = rng.choice(VERBS)
-    return f"past of {verb}?", f"{verb} {things} yesterday?", f"{verb}ed"
+    return f"past of {verb}?", f"{verb} {things}, past?", f"{verb}ed"
 
 
 def _capitals(rng: random.Random, things: str) -> Task:
     word = _word(rng)
-    return f"{word}, capitals?", f"{things} {word} shouted?", word.upper()
+    return f"{word}, capitals?", f"{things} {word} in capitals?", word.upper()
 
 
 def _sort(rng: random.Random, things: str) -> Task:
     trio = rng.sample(range(1, 10), 3)
     shown, answer = (" ".join(map(str, numbers)) for numbers in (trio, sorted(trio)))
-    return f"{shown}, sorted?", f"line up {things} {shown}?", answer
+    return f"{shown}, sorted?", f"{things} {shown} get sorted?", answer
 
 
 def _last(rng: random.Random, things: str) -> Task:
     word = _word(rng)
-    return f"{word}, last letter?", f"{things} {word} ends with?", word[-1]
+    return f"{word}, last letter?", f"{things} {word}, last one?", word[-1]
 
 
 # Share of each skill in the training rows, in percent: unequal, as lessons in real data are.

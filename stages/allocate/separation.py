@@ -1,8 +1,7 @@
-"""Keeps the parts of a split cluster apart in time: at any step only one rank may work on it.
+"""Keeps the parts of a split cluster apart in time: at any step only one rank works on it.
 
-Each split cluster has, at each step, one rank whose turn it is; turns are shared as the cluster's rows
-are. An example placed at a step that is not its rank's turn changes places with one of its own rank,
-of nearly the same length.
+Where two ranks hold the same cluster at a step, one of them exchanges its example with another of its
+own, of nearly the same length, at a step where that is allowed. The nearest in length is tried first.
 """
 
 from __future__ import annotations
@@ -11,74 +10,106 @@ import numpy as np
 
 from stages.allocate.shape import Shape
 
-_GOLDEN = 0.6180339887498949
-_ROUNDS = 60
+_FARTHEST = 400  # places away in length, at most
+_PASSES = 3
 
 
 def separate(
-    unit: np.ndarray,
-    rank: np.ndarray,
-    cluster: np.ndarray,
-    tokens: np.ndarray,
-    shape: Shape,
-    random: np.random.Generator,
+    unit: np.ndarray, rank: np.ndarray, cluster: np.ndarray, tokens: np.ndarray, shape: Shape
 ) -> None:
-    """Changes ``unit`` in place; what cannot be kept apart stays (a cluster larger than a rank)."""
-    turns = Turns(rank, cluster, shape, random)
-    if not turns.any:
+    """Changes ``unit`` in place, until no two ranks meet or no partner is found any more.
+
+    Args:
+        unit: (M) micro-batch of each example.
+        rank: (M) its rank.
+        cluster: (M).
+        tokens: (M).
+        shape: the plan's shape.
+    """
+    holders = _Holders(rank, cluster, shape.ranks)
+    if not len(holders.split):
         return
     by_length = np.lexsort((tokens, rank))
     place = np.empty(len(rank), dtype=np.int64)
     place[by_length] = np.arange(len(rank))
-    for turn in range(_ROUNDS):
-        step = unit // shape.accumulation
-        wrong = np.flatnonzero(~turns.allow(np.arange(len(rank)), step))
-        if not len(wrong):
-            return
-        reach = 2 + turn * turn // 2
-        offset = random.integers(1, reach + 1, len(wrong)) * random.choice([-1, 1], len(wrong))
-        partner = by_length[np.clip(place[wrong] + offset, 0, len(rank) - 1)]
-        good = (
-            (rank[partner] == rank[wrong])
-            & turns.allow(wrong, step[partner])
-            & turns.allow(partner, step[wrong])
-            & turns.allow(partner, step[partner])
-        )
-        _, first = np.unique(partner[good], return_index=True)
-        left, right = wrong[good][first], partner[good][first]
-        unit[left], unit[right] = unit[right], unit[left]
+    farthest = min(_FARTHEST, len(rank) // shape.ranks)
+    for _ in range(_PASSES):
+        for offset in range(1, farthest + 1):
+            for signed in (offset, -offset):
+                step = unit // shape.accumulation
+                holders.update(step)
+                meeting = holders.meeting(step)
+                if not len(meeting):
+                    return
+                partner = by_length[np.clip(place[meeting] + signed, 0, len(rank) - 1)]
+                _exchange(unit, rank, step, meeting, partner, holders)
 
 
-class Turns:
-    """Whose turn each split cluster is.
+def _exchange(
+    unit: np.ndarray,
+    rank: np.ndarray,
+    step: np.ndarray,
+    meeting: np.ndarray,
+    partner: np.ndarray,
+    holders: _Holders,
+) -> None:
+    """Exchanges those pairs that end a meeting without beginning another."""
+    good = (
+        (rank[partner] == rank[meeting])
+        & (step[partner] != step[meeting])
+        & holders.free(meeting, step[partner])
+        & holders.free(partner, step[meeting])
+    )
+    left, right = _once(meeting[good], partner[good])
+    unit[left], unit[right] = unit[right], unit[left]
+
+
+def _once(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs in which no example occurs that an earlier pair holds."""
+    both = np.stack([left, right], axis=1).ravel()
+    _, first = np.unique(both, return_index=True)
+    is_first = np.zeros(len(both), dtype=bool)
+    is_first[first] = True
+    kept = is_first.reshape(-1, 2).all(axis=1)
+    return left[kept], right[kept]
+
+
+class _Holders:
+    """Which ranks hold which split cluster at which step.
 
     Attributes:
-        any: whether some cluster is split and small enough to be kept apart.
+        split: examples of clusters that several ranks own, ascending.
     """
 
-    def __init__(
-        self, rank: np.ndarray, cluster: np.ndarray, shape: Shape, random: np.random.Generator
-    ) -> None:
-        _, dense = np.unique(cluster, return_inverse=True)
-        size = np.bincount(dense)
-        pairs, of_example, rows = np.unique(
-            dense.astype(np.int64) * shape.ranks + rank, return_inverse=True, return_counts=True
-        )
-        owner_cluster = pairs // shape.ranks
-        split = np.bincount(owner_cluster, minlength=len(size)) > 1
-        self._bound = (split & (size <= shape.steps * shape.per_step))[dense]
-        self.any = bool(self._bound.any())
-        # Each part owns the stretch of [0, 1) from begin to end.
-        share = rows / size[owner_cluster]
-        end = (
-            np.cumsum(share)
-            - (np.cumsum(share) - share)[np.searchsorted(owner_cluster, owner_cluster)]
-        )
-        self._begin, self._end = (end - share)[of_example], end[of_example]
-        self._phase = random.random(len(size))[dense]
+    def __init__(self, rank: np.ndarray, cluster: np.ndarray, ranks: int) -> None:
+        self._rank, self._ranks = rank.astype(np.int64), ranks
+        _, self._cluster = np.unique(cluster, return_inverse=True)
+        self._clusters = int(self._cluster.max(initial=0)) + 1
+        owners = np.unique(self._cluster * ranks + self._rank) // ranks
+        self._is_split = (np.bincount(owners, minlength=self._clusters) > 1)[self._cluster]
+        self.split = np.flatnonzero(self._is_split)
+        self._held = np.empty(0, dtype=np.int64)
 
-    def allow(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
-        """Whether each example may stand at its step."""
-        time = (step * _GOLDEN + self._phase[examples]) % 1
-        inside = (self._begin[examples] <= time + 1e-12) & (time < self._end[examples] - 1e-12)
-        return ~self._bound[examples] | inside
+    def _keys(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
+        return (step * self._clusters + self._cluster[examples]) * self._ranks
+
+    def update(self, step: np.ndarray) -> None:
+        """Takes note of the steps, (M), that all examples now stand at."""
+        keys = self._keys(self.split, step[self.split]) + self._rank[self.split]
+        self._held = np.unique(keys)
+
+    def _others(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """How many other ranks hold each example's cluster at the given step."""
+        keys = self._keys(examples, step)
+        count = np.searchsorted(self._held, keys + self._ranks) - np.searchsorted(self._held, keys)
+        own = keys + self._rank[examples]
+        at = np.searchsorted(self._held, own)
+        return count - (self._held[np.minimum(at, len(self._held) - 1)] == own)
+
+    def free(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """Whether no other rank holds the example's cluster at the given step."""
+        return ~self._is_split[examples] | (self._others(examples, step) == 0)
+
+    def meeting(self, step: np.ndarray) -> np.ndarray:
+        """Examples whose cluster another rank holds at the same step."""
+        return self.split[self._others(self.split, step[self.split]) > 0]

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of cases, one a line
 """Tokens and masks, over the families of chat templates that models come with."""
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ def learned(rendered: Rendered, decoder: Any = None) -> list[str]:
 
 U, A = ("user", "q"), ("assistant", "one")
 B = ("assistant", "two")
+PAST = {"role": "assistant", "content": "one", "weight": 0}
 THOUGHT = ("assistant", "<think>\nt\n</think>\n\none")
 THOUGHT_B = ("assistant", "<think>\nhm\n</think>\n\ntwo")
 CALL = {
@@ -132,7 +134,7 @@ CASES: dict[str, tuple[str | None, tuple[Any, ...], list[str]]] = {
     "chatml, two assistants in a row": (CHATML, (U, A, B), ["one<|im_end|>", "two<|im_end|>"]),
     "chatml, several users": (CHATML, (("system", "s"), U, U, A), ["one<|im_end|>"]),
     "chatml, tool result": (CHATML, (U, A, ("tool", "r"), B), ["one<|im_end|>", "two<|im_end|>"]),
-    "chatml, context only": (CHATML, (U, {**dict(role="assistant", content="one"), "weight": 0}, U, B), ["two<|im_end|>"]),
+    "chatml, context only": (CHATML, (U, PAST, U, B), ["two<|im_end|>"]),
     "chatml, white space is the turn's": (CHATML, (U, ("assistant", "\n one \n")), ["\n one \n<|im_end|>"]),
     "chatml, the user quotes a header": (CHATML, (("user", "<|im_start|>assistant\nx"), A), ["one<|im_end|>"]),
     "chatml, the response quotes its end": (CHATML, (U, ("assistant", "a<|im_end|>b")), ["a<|im_end|>b<|im_end|>"]),
@@ -146,11 +148,11 @@ CASES: dict[str, tuple[str | None, tuple[Any, ...], list[str]]] = {
     "thinking, earlier thoughts go": (THINKING, (U, THOUGHT, U, THOUGHT_B), ["one<|im_end|>", "<think>\nhm\n</think>\n\ntwo<|im_end|>"]),
     "thinking, equal turns": (THINKING, (U, A, U, A), ["one<|im_end|>", "<think>\n\n</think>\n\none<|im_end|>"]),
     "thinking, assistant first": (THINKING, (THOUGHT, U, B), ["one<|im_end|>", "<think>\n\n</think>\n\ntwo<|im_end|>"]),
-    "thinking, context only": (THINKING, (U, {**dict(role="assistant", content="one"), "weight": 0}, U, B), ["<think>\n\n</think>\n\ntwo<|im_end|>"]),
+    "thinking, context only": (THINKING, (U, PAST, U, B), ["<think>\n\n</think>\n\ntwo<|im_end|>"]),
     "header that opens thoughts": (PRE_OPENED, (U, THOUGHT, U, THOUGHT_B), ["one</s>", "two</s>"]),
     "marked": (MARKED, (U, A, U, B), ["one<|im_end|>", "two<|im_end|>"]),
     "marked, end left out": (MARKED_TOO_SHORT, (U, A, U, B), ["one<|im_end|>", "two<|im_end|>"]),
-    "marked, context only": (MARKED, (U, {**dict(role="assistant", content="one"), "weight": 0}, U, B), ["two<|im_end|>"]),
+    "marked, context only": (MARKED, (U, PAST, U, B), ["two<|im_end|>"]),
     "plain": (None, (("system", "s"), U, A, U, B), ["one</s>", "two</s>"]),
     "plain, assistant first": (None, (A, U, B), ["one</s>", "two</s>"]),
     "plain, tool call": (None, (U, CALL), ['[{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]</s>']),
@@ -216,10 +218,10 @@ def test_plain_text_is_learned_but_for_its_first_token() -> None:
 
 
 def test_tokens_that_cross_the_start_of_a_turn_are_learned() -> None:
-    """' one' is one token of header and response: leaving it out would leave 'one' unlearned."""
-    rendered = renderer(ALTERNATING, merged=True)(example(U, A))
-    assert learned(rendered, tokenizer(merged=True)) == [" one</s>"]
-    assert tokenizer(merged=True).tokenize(" one") == ["Ġone"]
+    """' two' is one token of header and response: leaving it out would leave 'two' unlearned."""
+    rendered = renderer(ALTERNATING, merged=True)(example(U, B))
+    assert learned(rendered, tokenizer(merged=True)) == [" two</s>"]
+    assert tokenizer(merged=True).tokenize(" two") == ["Ġtwo"]
 
 
 @pytest.mark.parametrize("template", [CHATML, THINKING, None])
@@ -298,7 +300,7 @@ def test_an_order_that_the_template_refuses() -> None:
         "row's turns, leave the row out, or give a template that accepts them with "
         "--chat-template FILE"
     )
-    with pytest.raises(DataError, match="refuses the turns (user, ){12}and 3 more: "):
+    with pytest.raises(DataError, match=r"refuses the turns (user, ){11}user and 3 more: "):
         renderer(ALTERNATING)(example(*[U] * 14, A))
 
 
@@ -333,7 +335,7 @@ def test_a_template_for_tools_and_one_for_the_rest() -> None:
 
 
 def test_settings_that_make_no_sense() -> None:
-    with pytest.raises(SettingError, match="^maximum length 1 is too short; give 2 or more$"):
+    with pytest.raises(SettingError, match=r"^maximum length 1 is too short; give 2 or more$"):
         renderer(CHATML, 1)
     message = (
         "^the tokenizer has no end-of-sequence token to end a response with; set eos_token in "

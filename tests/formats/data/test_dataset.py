@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of cases, one a line
 """Opening, serving, describing and re-opening datasets."""
 
 from __future__ import annotations

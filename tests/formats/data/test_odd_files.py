@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of cases, one a line
 """Malformed and odd input files, each with its exact message or with what is accepted of it."""
 
 from __future__ import annotations

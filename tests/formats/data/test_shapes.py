@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of cases, one a line
 """Every shape, in its usual spellings, to one conversation."""
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ def train(
     """
     import torch
 
+    torch.set_num_threads(1)  # threads cost more than they bring on a model this small
     allocation = Allocation.open(allocation_path)
     files = models.find_model(model_path)
     model = models.load_model(files, dtype=torch.float32)
