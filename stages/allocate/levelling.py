@@ -15,11 +15,12 @@ import numpy as np
 
 from stages.allocate.shape import Shape
 
-TOLERANCE = 0.02  # relative difference of lengths that ranks may have at one step
 _BIN = 0.002  # relative width of the lengths that are looked at together
 
 
-def level_out(rank: np.ndarray, cluster: np.ndarray, tokens: np.ndarray, shape: Shape) -> None:
+def level_out(
+    rank: np.ndarray, cluster: np.ndarray, tokens: np.ndarray, shape: Shape, tolerance: float
+) -> None:
     """Changes ``rank`` in place; row counts stay as they are.
 
     Args:
@@ -27,12 +28,13 @@ def level_out(rank: np.ndarray, cluster: np.ndarray, tokens: np.ndarray, shape: 
         cluster: (M).
         tokens: (M).
         shape: the plan's shape.
+        tolerance: relative difference of lengths that ranks may have at one step.
     """
     if shape.ranks == 1:
         return
     order = np.lexsort((cluster, -tokens))
     edges = _edges(tokens[order], shape.ranks)
-    slack = _slack(tokens[order], edges, shape.ranks)
+    slack = _slack(tokens[order], edges, shape.ranks, tolerance)
     share_R = shape.rank_rows() / shape.examples
     books = _Books(rank, cluster, np.zeros(shape.ranks), np.zeros(int(cluster.max()) + 1, bool))
     for low, high, allowed in zip(edges[:-1], edges[1:], slack, strict=True):
@@ -70,12 +72,12 @@ def _edges(descending: np.ndarray, ranks: int) -> list[int]:
     return edges
 
 
-def _slack(descending: np.ndarray, edges: list[int], ranks: int) -> np.ndarray:
+def _slack(descending: np.ndarray, edges: list[int], ranks: int, tolerance: float) -> np.ndarray:
     """What a rank may be ahead or behind after each class: the examples per rank that are shorter by
     less than the tolerance. At least half a row, since shares are no whole numbers.
     """
     end = np.array(edges[1:])
-    shortest = descending[end - 1] * (1 - TOLERANCE)
+    shortest = descending[end - 1] * (1 - tolerance)
     near = np.searchsorted(-descending, -shortest, side="right") - end
     return np.floor(near / ranks) + 0.5
 

@@ -26,7 +26,7 @@ def separate(
         tokens: (M).
         shape: the plan's shape.
     """
-    holders = _Holders(rank, cluster, shape.ranks)
+    holders = Holders(rank, cluster, shape.ranks)
     if not len(holders.split):
         return
     by_length = np.lexsort((tokens, rank))
@@ -51,7 +51,7 @@ def _exchange(
     step: np.ndarray,
     meeting: np.ndarray,
     partner: np.ndarray,
-    holders: _Holders,
+    holders: Holders,
 ) -> None:
     """Exchanges those pairs that end a meeting without beginning another."""
     good = (
@@ -74,7 +74,7 @@ def _once(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return left[kept], right[kept]
 
 
-class _Holders:
+class Holders:
     """Which ranks hold which split cluster at which step.
 
     Attributes:
@@ -109,6 +109,19 @@ class _Holders:
     def free(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
         """Whether no other rank holds the example's cluster at the given step."""
         return ~self._is_split[examples] | (self._others(examples, step) == 0)
+
+    def taken(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """(n, s) bool: whether another rank holds each example's cluster at each of the steps.
+
+        Args:
+            examples: (n), all of one rank.
+            step: (s).
+        """
+        _, first, of_example = np.unique(
+            self._cluster[examples], return_index=True, return_inverse=True
+        )
+        blocked = [~self.free(np.full(len(step), examples[i]), step) for i in first]
+        return np.array(blocked)[of_example]
 
     def meeting(self, step: np.ndarray) -> np.ndarray:
         """Examples whose cluster another rank holds at the same step."""

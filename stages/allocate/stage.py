@@ -15,7 +15,7 @@ from formats.errors import ArtifactError, SettingError
 from formats.selection import Selection, content_hash, hex_ids, read_selection
 from stages.allocate.report import figures
 from stages.allocate.shape import EMPTY, Shape
-from stages.allocate.strategies import plan
+from stages.allocate.strategies import plan, shuffled
 from stages.reporting import Reporter, Silent
 
 STAGE_VERSION = 1
@@ -150,13 +150,11 @@ def _columns(chosen: Selection, units: np.ndarray) -> Iterator[tuple[list[Any], 
 
 
 def _stats(chosen: Selection, shape: Shape, grid: np.ndarray, seed: int) -> dict[str, Any]:
-    from stages.allocate.strategies import shuffled
-
     by_chance = shuffled(shape, np.random.default_rng([seed, 2]))
     return {
         "examples": shape.examples,
         "clusters": len(np.unique(chosen.cluster)),
-        "split_clusters": _split(grid, chosen.cluster),
+        **_ownership(grid, chosen.cluster),
         "steps": shape.steps,
         "empty_places": shape.steps * shape.batch - shape.examples,
         "plan": figures(grid, chosen.cluster, chosen.tokens),
@@ -164,13 +162,20 @@ def _stats(chosen: Selection, shape: Shape, grid: np.ndarray, seed: int) -> dict
     }
 
 
-def _split(grid: np.ndarray, cluster: np.ndarray) -> int:
-    """Clusters that more than one rank holds."""
+def _ownership(grid: np.ndarray, cluster: np.ndarray) -> dict[str, Any]:
+    """Clusters that more than one rank holds, and the share of examples away from their main rank."""
     ranks = grid.shape[2]
     filled = grid != EMPTY
     rank = np.broadcast_to(np.arange(ranks)[:, None], grid.shape)[filled]
-    held = np.unique(cluster[grid[filled]].astype(np.int64) * ranks + rank) // ranks
-    return int((np.unique(held, return_counts=True)[1] > 1).sum())
+    pairs, rows = np.unique(
+        cluster[grid[filled]].astype(np.int64) * ranks + rank, return_counts=True
+    )
+    _, first, owners = np.unique(pairs // ranks, return_index=True, return_counts=True)
+    at_home = np.maximum.reduceat(rows, first).sum()
+    return {
+        "split_clusters": int((owners > 1).sum()),
+        "away": round(1 - float(at_home / rows.sum()), 6),
+    }
 
 
 def _report(stats: dict[str, Any], shape: Shape, strategy: str, reporter: Reporter) -> None:

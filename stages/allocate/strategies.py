@@ -9,11 +9,19 @@ import numpy as np
 from formats.errors import SettingError
 from formats.selection import Selection
 from stages.allocate import ownership
+from stages.allocate.levelling import level_out
 from stages.allocate.matching import place
+from stages.allocate.rearrangement import rearrange
+from stages.allocate.report import figures
 from stages.allocate.separation import separate
 from stages.allocate.shape import Shape
 
 STRATEGIES = ("disjoint", "interleaved", "random")
+_TOLERANCES = (
+    0.1,
+    0.02,
+)  # of length, tried one after the other where whole clusters do not balance
+_BALANCED = 1.02  # padded tokens, largest rank over mean, that need no improvement
 
 
 def plan(
@@ -38,20 +46,61 @@ def plan(
             f"there is no strategy {strategy!r}", fix=f"use one of {', '.join(STRATEGIES)}"
         )
     cluster, tokens = selection.cluster, selection.tokens
-    rank = np.empty(0)
-    if strategy != "random":
-        own = getattr(ownership, strategy)
-        rank = own(cluster, tokens, shape, np.random.default_rng([seed, 0]))
+    if strategy == "disjoint":
+        rank = _owners(cluster, tokens, shape, seed)
+    elif strategy == "interleaved":
+        rank = ownership.interleaved(cluster, tokens, shape, np.random.default_rng([seed, 0]))
     for epoch in range(epochs):
         random = np.random.default_rng([seed, 1, epoch])
         if strategy == "random":
             grid = shuffled(shape, random)
         else:
-            unit = place(rank, cluster, tokens, shape, random)
-            if strategy == "disjoint":
-                separate(unit, rank, cluster, tokens, shape, random)
-            grid = shape.grid(unit, rank)
+            grid = _timed(rank, cluster, tokens, shape, random, apart=strategy == "disjoint")
         yield np.roll(grid, epoch, axis=2) if rotate else grid
+
+
+def _owners(cluster: np.ndarray, tokens: np.ndarray, shape: Shape, seed: int) -> np.ndarray:
+    """Rank of each example: whole clusters, or with examples moved where that makes ranks wait less.
+
+    Moving examples only pays when they can still be kept apart from the rest of their cluster, so the
+    plans are made and compared: fewest meetings of ranks on a cluster first, then balance.
+    """
+    whole = ownership.disjoint(cluster, tokens, shape, np.random.default_rng([seed, 0]))
+    best, best_score = whole, _score(whole, cluster, tokens, shape, seed)
+    for tolerance in _TOLERANCES:
+        if best_score[1] <= _BALANCED:
+            break
+        moved = whole.copy()
+        level_out(moved, cluster, tokens, shape, tolerance)
+        score = _score(moved, cluster, tokens, shape, seed)
+        if score < best_score:
+            best, best_score = moved, score
+    return best
+
+
+def _score(
+    rank: np.ndarray, cluster: np.ndarray, tokens: np.ndarray, shape: Shape, seed: int
+) -> tuple[float, float]:
+    random = np.random.default_rng([seed, 1, 0])
+    found = figures(_timed(rank, cluster, tokens, shape, random, apart=True), cluster, tokens)
+    return round(found["shared_cluster"], 3), found["padded_ratio_mean"]
+
+
+def _timed(
+    rank: np.ndarray,
+    cluster: np.ndarray,
+    tokens: np.ndarray,
+    shape: Shape,
+    random: np.random.Generator,
+    *,
+    apart: bool,
+) -> np.ndarray:
+    """The grid of one epoch for given owners; ``apart`` keeps the parts of split clusters apart."""
+    unit = place(rank, cluster, tokens, shape, random)
+    if apart:
+        rearrange(unit, rank, cluster, tokens, shape)
+        separate(unit, rank, cluster, tokens, shape)
+    return shape.grid(unit, rank)
 
 
 def shuffled(shape: Shape, random: np.random.Generator) -> np.ndarray:

@@ -1,0 +1,78 @@
+"""Puts each rank's examples anew, so that ranks do not meet on a cluster and still match in length.
+
+One rank after the other, against what the others hold at that moment: an assignment problem (Kuhn
+1955; solved by scipy) in which it costs to differ in length from the step, and far more to meet
+another rank on a cluster. Long plans are cut into windows of similar lengths, and only windows in
+which ranks meet are solved.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stages.allocate.separation import Holders
+from stages.allocate.shape import Shape
+
+_WINDOW = 384  # examples assigned together
+_PASSES = 2
+_MEETING = 1e3  # cost; differences in length cost at most about 10
+_STAY = 1e-4  # what staying is worth: a difference of 1 % in length
+_MOST_WINDOWS = 3_000  # beyond so many, what is left is done by ``separation`` alone
+
+
+def rearrange(
+    unit: np.ndarray,
+    rank: np.ndarray,
+    cluster: np.ndarray,
+    tokens: np.ndarray,
+    shape: Shape,
+) -> None:
+    """Changes ``unit`` in place.
+
+    Args:
+        unit: (M) micro-batch of each example.
+        rank: (M) its rank.
+        cluster: (M).
+        tokens: (M).
+        shape: the plan's shape.
+    """
+    holders = Holders(rank, cluster, shape.ranks)
+    if not len(holders.split):
+        return
+    length = np.log(np.maximum(tokens, 1).astype(np.float64))
+    by_length = np.lexsort((length, rank))
+    edges = np.searchsorted(rank[by_length], np.arange(shape.ranks + 1))
+    left = _MOST_WINDOWS
+    for _ in range(_PASSES):
+        for low, high in zip(edges[:-1], edges[1:], strict=True):
+            step = unit // shape.accumulation
+            holders.update(step)
+            meets = np.zeros(len(unit), dtype=bool)
+            meets[holders.meeting(step)] = True
+            for start in range(low, high, _WINDOW):
+                members = by_length[start : min(start + _WINDOW, high)]
+                if meets[members].any() and left:
+                    left -= 1
+                    _solve(members, unit, length, holders, shape)
+
+
+def _solve(
+    members: np.ndarray, unit: np.ndarray, length: np.ndarray, holders: Holders, shape: Shape
+) -> None:
+    """The best way to put the members, all of one rank, into the micro-batches they now fill."""
+    from scipy.optimize import linear_sum_assignment
+
+    slots = unit[members]
+    target = _targets(slots, unit, length, shape)
+    cost = (length[members][:, None] - target[None, :]) ** 2
+    cost[np.arange(len(members)), np.arange(len(members))] -= _STAY
+    cost += _MEETING * holders.taken(members, slots // shape.accumulation)
+    _, chosen = linear_sum_assignment(cost)
+    unit[members] = slots[chosen]
+
+
+def _targets(slots: np.ndarray, unit: np.ndarray, length: np.ndarray, shape: Shape) -> np.ndarray:
+    """Mean length over all ranks of what stands in each of the micro-batches."""
+    count = np.bincount(unit, minlength=shape.units)
+    mean = np.bincount(unit, weights=length, minlength=shape.units) / np.maximum(count, 1)
+    return mean[slots]
