@@ -120,9 +120,9 @@ def _past(rng: random.Random, things: str) -> Task:
     return f"past of {verb}?", f"{verb} {things}, past?", f"{verb}ed"
 
 
-def _capitals(rng: random.Random, things: str) -> Task:
+def _middle(rng: random.Random, things: str) -> Task:
     word = _word(rng)
-    return f"{word}, capitals?", f"{things} {word} in capitals?", word.upper()
+    return f"{word}, middle letter?", f"{things} {word}, letter between?", word[1]
 
 
 def _sort(rng: random.Random, things: str) -> Task:
@@ -148,7 +148,7 @@ SKILLS: dict[str, tuple[float, Callable[[random.Random, str], Task]]] = {
     "smallest": (5, _smallest),
     "past tense": (4.5, _past),
     "double": (4, _double),
-    "capitals": (3.5, _capitals),
+    "middle letter": (3.5, _middle),
     "count": (2.5, _count),
     "weekday": (2, _weekday),
     "reverse": (1.5, _reverse),

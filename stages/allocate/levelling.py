@@ -93,7 +93,8 @@ def _exchange(books: _Books, members: np.ndarray, allowed: float) -> None:
         giver = int(np.where(can_give, books.ahead, -np.inf).argmax())
         receiver = int(books.ahead.argmin())
         gap = books.ahead[giver] - books.ahead[receiver]
-        if gap <= 1 + 1e-9 or gap <= 2 * allowed and np.abs(books.ahead).max() <= allowed + 1e-9:
+        within = gap <= 2 * allowed and np.abs(books.ahead).max() <= allowed + 1e-9
+        if within or gap <= 1 + 1e-9:
             return
         example = _pick(books, stock[giver])
         books.rank[example] = receiver

@@ -8,6 +8,8 @@ which ranks meet are solved.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from stages.allocate.separation import Holders
@@ -44,7 +46,7 @@ def rearrange(
     edges = np.searchsorted(rank[by_length], np.arange(shape.ranks + 1))
     left = _MOST_WINDOWS
     for _ in range(_PASSES):
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in pairwise(edges.tolist()):
             step = unit // shape.accumulation
             holders.update(step)
             meets = np.zeros(len(unit), dtype=bool)

@@ -143,7 +143,7 @@ class _Filling:
     def precision(self, settings: Settings, dtype: str) -> None:
         wanted = None if settings.dtype == AUTO else settings.dtype
         for section, name in (("bf16", "bfloat16"), ("fp16", "float16")):
-            said = "--dtype says so of" if wanted else ""
+            said = f"--dtype {wanted} says"
             enabled = None if wanted is None else wanted == name
             if section in self.config:
                 self.put(f"{section}.enabled", enabled, said, default=dtype == name)

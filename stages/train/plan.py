@@ -32,7 +32,7 @@ def reference(allocation: Allocation, data: tuple[str, ...]) -> dict[str, Any]:
     Raises:
         SettingError: there are not as many other files as the allocation's data have.
     """
-    known = rebase_dataset(allocation.header.dataset, allocation.path, None)
+    known = rebase_dataset(allocation.header.dataset, allocation.path.parent, None)
     if not data:
         return known
     sources = known.get("sources", [])

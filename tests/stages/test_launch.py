@@ -77,7 +77,7 @@ def test_kill_9_leaves_no_process_behind(tmp_path: Path, victim: str) -> None:
     family = workers(tmp_path)
     launcher = psutil.Process(family[0].ppid())
     (launcher if victim == "launcher" else front).kill()
-    gone, alive = psutil.wait_procs([launcher, *family], timeout=10)
+    _, alive = psutil.wait_procs([launcher, *family], timeout=10)
     assert not alive
     assert front.wait(10) == (-signal.SIGKILL if victim == "front" else 1)
     if victim == "launcher":

@@ -39,7 +39,7 @@ def write_allocation(
     folder.mkdir(parents=True)
     with open_dataset([str(data)]) as dataset:
         ids = [identity.tobytes().hex() for identity in dataset.ids]
-        reference = dataset.reference(folder)
+        reference = dataset.reference(folder.parent)
 
     def lines(rank: int) -> list[str]:
         made = []

@@ -44,7 +44,7 @@ def train(
     files = models.find_model(model_path)
     model = models.load_model(files, dtype=torch.float32)
     render = Renderer(models.load_tokenizer(files), max_length=64)
-    dataset = open_reference(allocation.header.dataset, allocation_path)
+    dataset = open_reference(allocation.header.dataset, allocation_path.parent)
     places = allocation.ranks * allocation.accumulation * allocation.micro_batch
     optimize = optimizer(model.parameters())
     losses = []

@@ -1,0 +1,302 @@
+"""The train stage as a whole, with real processes on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats import artifacts, runs
+from formats.artifacts import Header
+from formats.errors import (
+    ArtifactError,
+    DataChangedError,
+    DataError,
+    NotFiniteError,
+    OutputBusyError,
+    SettingError,
+)
+from stages.reporting import Silent
+from stages.train import train
+from tests import tiny
+from tests.stages.train import plans
+
+ROOT = Path(__file__).parents[3]
+# Two ranks, two micro-batches of two places; the last step is partly filled, one micro-batch empty.
+STEPS = [[[[0, 1], [2]], [[3, 4], [5, 6]]], [[[7, 8], [9]], [[10], []]]]
+
+
+class Heard(Silent):
+    """Remembers what was said; not quiet, so that the workers speak too."""
+
+    quiet = False
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+class Place:
+    """A folder with data, model and allocation."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = plans.write_data(folder / "data.jsonl")
+        self.model = tiny.save(folder / "model")
+        self.plan = plans.write_allocation(
+            folder / "allocation", self.data, STEPS, weights={0: 2.0}, epochs=2
+        )
+
+    def train(self, output: str = "run", **settings: Any) -> Header:
+        return train(self.plan, settings.pop("model", self.model), self.folder / output, **settings)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """One run for all tests that only look at it."""
+    place = Place(tmp_path_factory.mktemp("trained"))
+    place.train(learning_rate=1e-3)
+    return place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_run_json_is_readable_with_json_alone(trained: Place) -> None:
+    raw = json.loads((trained.folder / "run" / "run.json").read_text())
+    assert (raw["format"], raw["format_version"], raw["complete"]) == (
+        "cluster-cli/run",
+        "1.0",
+        True,
+    )
+    assert [each["rows"] for each in raw["inputs"]] == [22, None]
+    assert raw["params"]["learning_rate"] == 1e-3
+    stats = raw["stats"]
+    assert (stats["steps"], stats["examples"], stats["world_size"]) == (4, 22, 2)
+    assert (stats["device"], stats["dtype"], stats["zero_stage"]) == ("cpu", "float32", 2)
+    assert stats["padded_tokens"] >= stats["tokens"] > stats["supervised_tokens"] > 0
+    for name in ("train", "setup", "data", "forward", "backward", "optimizer"):
+        assert stats[f"{name}_seconds"] > 0
+    assert len(stats["wait_seconds"]) == len(stats["peak_memory_bytes"]) == 2
+    assert set(stats["versions"]) == {"python", "torch", "transformers", "deepspeed"}
+    assert raw["dataset"]["sources"][0]["path"] == "../data.jsonl"
+
+
+def test_metrics_hold_one_line_per_step(trained: Place) -> None:
+    lines = list(runs.read_metrics(trained.folder / "run"))
+    stats = artifacts.read_header(trained.folder / "run", "run").stats
+    assert [(line["step"], line["epoch"]) for line in lines] == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    assert [line["examples"] for line in lines] == [7, 4, 7, 4]
+    for line in lines:
+        assert set(line) == set(runs.FIELDS)
+        assert len(line["wait_seconds"]) == 2
+    for name in ("tokens", "padded_tokens", "supervised_tokens"):
+        assert sum(line[name] for line in lines) == stats[name]
+    assert lines[0]["loss"] == stats["first_loss"]
+    assert lines[-1]["loss"] == stats["last_loss"] < lines[1]["loss"]
+
+
+def test_the_model_loads_and_has_learned(trained: Place) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = trained.folder / "run" / "model"
+    after = AutoModelForCausalLM.from_pretrained(folder)
+    before = AutoModelForCausalLM.from_pretrained(trained.model)
+    ids = AutoTokenizer.from_pretrained(folder)("4 plus 4", return_tensors="pt").input_ids
+    assert not torch.equal(after(ids).logits, before(ids).logits)
+    assert after.config.use_cache is True
+
+
+def test_only_the_run_is_left(trained: Place) -> None:
+    assert sorted(path.name for path in trained.folder.iterdir()) == [
+        "allocation",
+        "data.jsonl",
+        "model",
+        "run",
+    ]
+    assert sorted(path.name for path in (trained.folder / "run").iterdir()) == [
+        "metrics.jsonl",
+        "model",
+        "run.json",
+    ]
+
+
+def test_the_same_run_is_up_to_date_without_loading_torch(trained: Place) -> None:
+    stamp = trained.folder / "run" / "run.json"
+    os.utime(stamp, (1, 1))
+    code = (
+        "import sys; from stages.reporting import Console; from stages.train import train\n"
+        "train(*sys.argv[1:], learning_rate=1e-3, zero_stage=3, reporter=Console())\n"
+        "assert not {'torch', 'transformers', 'deepspeed'} & set(sys.modules)"
+    )
+    paths = [trained.plan, trained.model, trained.folder / "run"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, paths)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == "run is up to date\n"
+    assert stamp.stat().st_mtime > 1
+
+
+def test_what_changes_the_result_changes_the_key(place: Place) -> None:
+    from formats.allocation import Allocation
+    from stages.models import find_model
+    from stages.train import run_key
+    from tests.stages.train.test_config import SETTINGS, replace
+
+    plan, files = Allocation.open(place.plan), find_model(place.model)
+    key = run_key(SETTINGS, plan, files)
+    same = {"zero_stage": 3, "quiet": False, "gradient_checkpointing": True, "model": "elsewhere"}
+    assert run_key(replace(SETTINGS, **same), plan, files) == key
+    other = [
+        {"learning_rate": 1e-4},
+        {"warmup": 0.5},
+        {"weight_decay": 0.1},
+        {"schedule": "linear"},
+        {"clip": 2.0},
+        {"dtype": "bfloat16"},
+        {"seed": 1},
+        {"max_length": 99},
+        {"deepspeed": {"gradient_clipping": 1.0}},
+    ]
+    keys = {run_key(replace(SETTINGS, **change), plan, files) for change in other}
+    assert len(keys - {key}) == len(other)
+
+
+def test_a_row_that_breaks_the_loss_is_named_and_the_old_run_stays(place: Place) -> None:
+    import torch
+
+    run = place.folder / "run"
+    run.mkdir()
+    (run / "run.json").write_text("precious")
+    model = tiny.model()
+    with torch.no_grad():  # only row 5 of the plan has a "9" in it, next to 29 and more
+        model.model.embed_tokens.weight[tiny.tokenizer().convert_tokens_to_ids("9")] = float("nan")
+    model.save_pretrained(place.folder / "broken")
+    tiny.tokenizer().save_pretrained(place.folder / "broken")
+    steps = [[[[0, 1], [2]], [[3], [9, 5]]]]
+    plan = plans.write_allocation(place.folder / "nine", place.data, steps)
+    with pytest.raises(NotFiniteError) as caught:
+        train(plan, place.folder / "broken", run)
+    ids = json.loads((plan / "rank-00001.jsonl").read_text().splitlines()[1])["ids"]
+    assert str(caught.value) == (
+        f"step 0: the loss is not finite, on rank 1: row 9 ({ids[0][:12]}), row 5 ({ids[1][:12]}); "
+        "look at these rows, or lower --learning-rate"
+    )
+    assert caught.value.data["rows"] == {"0": [], "1": [9, 5]}
+    assert (run / "run.json").read_text() == "precious"
+
+
+def test_ranks_started_by_torchrun(place: Place) -> None:
+    command = [
+        *("torchrun", "--nproc-per-node", "2", "-m", "cluster_cli", "train", place.plan),
+        *("--model", place.model, "-o", place.folder / "run", "--json"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *map(str, command[1:])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["stats"]["world_size"] == 2
+    assert "training 0.0 M weights in float32 on 2 cpu ranks" in done.stderr
+    assert artifacts.read_header(place.folder / "run", "run").stats["steps"] == 4
+    assert not (place.folder / "run.partial").exists()
+
+
+def test_another_number_of_ranks_than_planned(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(SettingError) as caught:
+        place.train()
+    assert str(caught.value) == (
+        f"{place.plan} is made for 2 ranks, but 3 are running; make one with "
+        f"`cluster-cli allocate SELECTION --ranks 3 -o {place.plan}`, or start 2 ranks"
+    )
+
+
+def rewrite(path: Path, number: int, line: str | None) -> None:
+    lines = path.read_text().splitlines()
+    lines[number:] = [line, *lines[number + 1 :]] if line else []
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_changed_data(place: Place) -> None:
+    rewrite(place.data, 3, '{"question": "Other?", "answer": "Yes"}')
+    with pytest.raises(DataChangedError) as caught:
+        place.train()
+    assert str(caught.value) == (
+        f"{place.data}:4: row 3 holds something else than when {place.plan} was made; "
+        "bring the old data back, or begin again with `cluster-cli score`"
+    )
+    assert not (place.folder / "run.partial").exists()
+
+
+def test_shortened_data(place: Place) -> None:
+    rewrite(place.data, 8, None)
+    with pytest.raises(DataChangedError) as caught:
+        place.train()
+    assert str(caught.value) == (
+        f"{place.data}: row 8 is gone, it was there when {place.plan} was made; "
+        "bring the old data back, or begin again with `cluster-cli score`"
+    )
+
+
+def test_data_that_changed_where_the_plan_does_not_look(place: Place) -> None:
+    rewrite(place.data, 23, '{"question": "Other?", "answer": "Yes"}')
+    with pytest.raises(DataChangedError, match=r"data\.jsonl is no longer the file"):
+        place.train()
+
+
+def test_missing_and_moved_data(place: Place) -> None:
+    moved = place.data.rename(place.folder / "moved.jsonl")
+    with pytest.raises(DataError, match=r"the data file .*data\.jsonl is missing"):
+        place.train()
+    with pytest.raises(SettingError) as caught:
+        place.train(data=[moved, moved])
+    assert str(caught.value) == (
+        "--data names 2 files, the allocation was made from 1; "
+        "name them all, in the order given to `cluster-cli score`"
+    )
+    from formats.allocation import Allocation
+    from stages.train import plan
+
+    assert plan.check_data(Allocation.open(place.plan), (str(moved),)) == 11
+
+
+def test_a_contradicting_deepspeed_file(place: Place) -> None:
+    path = place.folder / "ds.json"
+    path.write_text('{"train_batch_size": 16}')
+    with pytest.raises(SettingError) as caught:
+        place.train(deepspeed=path)
+    assert str(caught.value) == (
+        f"{path}: train_batch_size is 16, but the allocation {place.plan} says 8; "
+        'write "auto" there, or change the other one'
+    )
+
+
+def test_a_locked_output(place: Place) -> None:
+    with artifacts.locked(place.folder / "run"), pytest.raises(OutputBusyError):
+        place.train()
+
+
+def test_an_allocation_that_is_none(place: Place) -> None:
+    (place.plan / "manifest.json").unlink()
+    with pytest.raises(ArtifactError, match="allocation is incomplete"):
+        place.train()
