@@ -146,7 +146,7 @@ def _columns(path: Path, lines: list[bytes], first: int) -> list[np.ndarray]:
             np.frombuffer(bytes.fromhex("".join(ids)), dtype=np.uint8).reshape(len(lines), 16),
             _integers(cluster, np.int32, 0),
             _floats(weight, np.float64, above=0.0),
-            _floats(similarity, np.float32, above=-1.01),
+            _floats(similarity, np.float32, above=-1.01, most=1.01),
             _integers(tokens, np.int32, 1),
         ]
     except (ValueError, KeyError, TypeError, OverflowError):
@@ -159,11 +159,11 @@ def _integers(values: tuple[Any, ...], dtype: Any, least: int) -> np.ndarray:
     return np.array(values, dtype=dtype)
 
 
-def _floats(values: tuple[Any, ...], dtype: Any, above: float) -> np.ndarray:
+def _floats(values: tuple[Any, ...], dtype: Any, above: float, most: float = np.inf) -> np.ndarray:
     if not all(type(value) in (int, float) for value in values):
         raise ValueError
     array = np.array(values, dtype=dtype)
-    if not np.isfinite(array).all() or not (array > above).all():
+    if not (np.isfinite(array) & (array > above) & (array <= most)).all():
         raise ValueError
     return array
 

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 
-from formats import artifacts, blocks, signatures
+from formats import artifacts, blocks, clusters, signatures
 from formats.fingerprints import digest
+from stages.reporting import Advance, Silent
+
+
+class Notes:
+    """A reporter that remembers."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.warnings: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def progress(
+        self, title: str, total: float, unit: str = "rows"
+    ) -> AbstractContextManager[Advance]:
+        return Silent().progress(title, total, unit)
 
 
 def make_ids(numbers: np.ndarray) -> np.ndarray:
@@ -49,6 +70,54 @@ def write_signatures(
         extra={"space": {"sketch": dims}, "space_id": space_id, "rendering": {"max_length": 64}},
     )
     blocks.seal(path, header.to_json())
+    return path
+
+
+def write_clusters(
+    path: Path,
+    label: np.ndarray,
+    *,
+    similarity: np.ndarray | None = None,
+    tokens: np.ndarray | None = None,
+    ids: np.ndarray | None = None,
+    status: np.ndarray | None = None,
+    norm: np.ndarray | None = None,
+    loss: np.ndarray | None = None,
+    spread: np.ndarray | None = None,
+) -> Path:
+    """A ``clusters.zarr`` with the given labels; centroids are of no meaning."""
+    label = np.asarray(label, dtype=np.int32)
+    rows, count = len(label), int(label.max()) + 1
+    tokens = np.full(rows, 20) if tokens is None else tokens
+    clustered = label >= 0
+    by_label = np.bincount(label[clustered], weights=tokens[clustered], minlength=count)
+    if similarity is None:
+        similarity = np.random.default_rng(0).uniform(0.1, 1, rows)
+    arrays = {
+        "centroid": np.eye(count, dtype=np.float32),
+        "centre": np.zeros(count, dtype=np.float32),
+        "size": np.bincount(label[clustered], minlength=count).astype(np.int64),
+        "tokens": by_label.astype(np.int64),
+        "spread": np.ones(count, np.float32) if spread is None else spread.astype(np.float32),
+        "label": label,
+        "similarity": similarity.astype(np.float32),
+        "example_id": make_ids(np.arange(rows)) if ids is None else ids,
+        "status": np.zeros(rows, np.uint8) if status is None else np.asarray(status, np.uint8),
+        "norm": np.ones(rows, np.float32) if norm is None else norm.astype(np.float32),
+        "loss": np.ones(rows, np.float32) if loss is None else loss.astype(np.float32),
+        "row_tokens": np.asarray(tokens, dtype=np.int32),
+        "response_tokens": np.asarray(tokens, dtype=np.int32) // 2,
+    }
+    header = artifacts.Header(
+        kind="clusters",
+        key=digest({name: array.tobytes().hex() for name, array in arrays.items()}),
+        params={},
+        inputs=[],
+        dataset={"sources": [{"path": "data.jsonl"}]},
+        extra={"space": {}, "space_id": "space", "rendering": {"max_length": 64}},
+    )
+    path.mkdir(parents=True)
+    clusters.write(path, arrays, header, block=max(1, rows))
     return path
 
 

@@ -54,14 +54,15 @@ class GradientSigner:
         self.dims = dims
         self.rank = rank
         self.seed = seed
-        self.names = choose_layers(model, layers)
         self._total_BD = torch.empty(0)
         self._matrices: dict[tuple[str, ...], torch.Tensor] = {}
         self._shared: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
-        for name in self.names:
+        self.layers: list[_Layer] = []
+        for name in choose_layers(model, layers):
             module = model.get_submodule(name)
-            module.register_forward_hook(self._hook(self._layer(name, module)))
-        model.get_input_embeddings().register_forward_hook(_start_graph)
+            self.layers.append(self._layer(name, module))
+            module.register_forward_pre_hook(_start_graph)
+            module.register_forward_hook(self._hook(self.layers[-1]))
 
     def __call__(self, batch: Batch) -> Signed:
         """Signatures and losses of a batch."""
@@ -208,6 +209,10 @@ def linear_shape(module: Any) -> tuple[int, int] | None:
     return None
 
 
-def _start_graph(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
-    """With frozen weights nothing asks for gradients: the embeddings' output does."""
-    return output.requires_grad_(True) if torch.is_grad_enabled() else output
+def _start_graph(module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+    """With frozen weights nothing asks for gradients, so the first chosen layer's input does.
+
+    Layers before it stay out of the graph: the backward pass ends where it is no longer needed.
+    """
+    if torch.is_grad_enabled() and not inputs[0].requires_grad:
+        inputs[0].requires_grad_()

@@ -9,15 +9,19 @@ from typing import Any
 
 from formats import artifacts
 from formats.allocation import Allocation
-from formats.artifacts import Header, stage_key
+from formats.artifacts import Header
+from formats.errors import ArtifactError
 from stages.launch import launch
 from stages.models import ModelFiles, find_model
 from stages.reporting import Reporter, Silent, duration
-from stages.train import config, plan
+from stages.train import checkpoints, config, plan
 from stages.train.settings import FILE, Settings
 from stages.workers import die_with_parent, inside_launch, world
 
 VERSION = 1
+
+# How long the ranks may take to write a checkpoint when the run is asked to stop.
+SAVING_SECONDS = 600.0
 
 
 def train(
@@ -38,6 +42,10 @@ def train(
     max_length: int | None = None,
     data: Sequence[Path | str] = (),
     hostfile: Path | str | None = None,
+    checkpoint_every: int | None = None,
+    checkpoint_minutes: float | None = None,
+    keep: int = 2,
+    resume: bool = False,
     force: bool = False,
     reporter: Reporter | None = None,
 ) -> Header:
@@ -64,7 +72,11 @@ def train(
         max_length: tokens per example; as the allocation was made unless given.
         data: where the data files are now, one for each that the allocation names.
         hostfile: machines to run on, ``name slots=N`` lines; this one without it.
-        force: train again even when the output is up to date.
+        checkpoint_every: steps between two checkpoints.
+        checkpoint_minutes: minutes between two checkpoints.
+        keep: how many of the newest checkpoints stay.
+        resume: go on where a stopped or killed run of the same settings wrote its last checkpoint.
+        force: train again even when the output is up to date, and drop a stopped run's checkpoints.
         reporter: hears messages and progress.
 
     Returns:
@@ -78,6 +90,7 @@ def train(
         NotFiniteError: a loss or gradient is NaN or infinite; ``data`` has step, rows and ids.
         OutputBusyError: another process writes this output.
         WorkerError: a rank failed otherwise.
+        SystemExit: with 143, in a rank that got SIGTERM; a checkpoint was written.
     """
     reporter = (reporter or Silent()) if world().rank == 0 else Silent()
     output = Path(output).absolute()
@@ -101,46 +114,54 @@ def train(
         max_length=max_length,
         data=tuple(str(Path(path).absolute()) for path in data),
         quiet=getattr(reporter, "quiet", True),
+        checkpoint_every=checkpoint_every,
+        checkpoint_minutes=checkpoint_minutes,
+        keep=keep,
+        resume=resume,
     )
-    settings.check()
+    settings.check(force=force)
     config.build(settings, opened, "float32")  # contradictions show before anything is started
-    key = run_key(settings, opened, files)
-    header = None if force else artifacts.fresh_header(output, "run", key)
+    settings = settings.with_key(VERSION, _inputs(opened, files))
+    header = None if force else artifacts.fresh_header(output, "run", settings.key)
     if header is not None:
         reporter.message(f"{output.name} is up to date")
         artifacts.touch(output, "run")
         return header
-    settings = settings.with_key(key)
     if inside_launch():
-        _take_part(settings, opened, output, reporter)
+        _take_part(settings, opened, output, force, reporter)
     else:
-        _start(settings, opened, output, Path(hostfile) if hostfile else None)
+        _start(settings, opened, output, force, Path(hostfile) if hostfile else None)
     header = artifacts.read_header(output, "run")
     reporter.message(_closing(output, header.stats))
     return header
 
 
-def run_key(settings: Settings, allocation: Allocation, files: ModelFiles) -> str:
-    """The key of a run (DESIGN section 4)."""
-    inputs = {
+def _inputs(allocation: Allocation, files: ModelFiles) -> dict[str, str]:
+    """Content hashes of all that is read."""
+    return {
         "allocation": allocation.header.key,
         "model": files.weights_sha256,
         "tokenizer": files.tokenizer_sha256,
     }
-    return stage_key("train", VERSION, params=settings.params(), inputs=inputs)
 
 
-def _start(settings: Settings, allocation: Allocation, output: Path, hostfile: Path | None) -> None:
+def _start(
+    settings: Settings, allocation: Allocation, output: Path, force: bool, hostfile: Path | None
+) -> None:
     """Starts the ranks and publishes what they made."""
-    with _building(allocation, settings, output) as folder:
-        settings.write(folder)
-        launch("stages.train.worker", folder, ranks=allocation.ranks, hostfile=hostfile)
-        (folder / FILE).unlink()
-        artifacts.commit(output)
+    with _building(settings, allocation, output, force) as folder:
+        launch(
+            "stages.train.worker",
+            folder,
+            ranks=allocation.ranks,
+            hostfile=hostfile,
+            grace=SAVING_SECONDS,
+        )
+        _publish(output)
 
 
 def _take_part(
-    settings: Settings, allocation: Allocation, output: Path, reporter: Reporter
+    settings: Settings, allocation: Allocation, output: Path, force: bool, reporter: Reporter
 ) -> None:
     """Is one of the ranks that somebody else started; rank 0 also does what ``_start`` does."""
     here = world()
@@ -149,18 +170,51 @@ def _take_part(
 
     die_with_parent()
     if here.rank == 0:
-        with _building(allocation, settings, output) as folder:
-            work(folder, settings, reporter, publish=lambda: artifacts.commit(output))
+        with _building(settings, allocation, output, force) as folder:
+            work(folder, settings, reporter, publish=lambda: _publish(output))
     else:
         work(artifacts.partial(output), settings, Silent())
 
 
 @contextlib.contextmanager
-def _building(allocation: Allocation, settings: Settings, output: Path) -> Iterator[Path]:
-    """The locked, empty folder to build in, once the data are known to be the right ones."""
+def _building(
+    settings: Settings, allocation: Allocation, output: Path, force: bool
+) -> Iterator[Path]:
+    """The locked folder to build in, once the data are known to be the right ones."""
     with artifacts.locked(output):
         plan.check_data(allocation, settings.data)
-        yield artifacts.fresh_partial(output)
+        built = artifacts.partial(output)
+        if not force and checkpoints.found(built):
+            _check_resumable(settings, built)
+        else:
+            artifacts.fresh_partial(output)
+        settings.write(built)
+        yield built
+
+
+def _check_resumable(settings: Settings, built: Path) -> None:
+    """A stopped run's checkpoints are used as asked, and never thrown away unasked.
+
+    Raises:
+        ArtifactError: they are another run's, or nobody said what to do with them.
+    """
+    step = checkpoints.step_of(checkpoints.found(built)[-1])
+    differences = Settings.read(built).differences(settings)
+    if differences:
+        raise ArtifactError(
+            f"{built} holds checkpoints of a run with {', '.join(differences)}",
+            fix="give that run's settings with --resume, or begin again with --force",
+        )
+    if not settings.resume:
+        raise ArtifactError(
+            f"{built} holds a checkpoint of this run at step {step}",
+            fix="go on with --resume, or begin again with --force",
+        )
+
+
+def _publish(output: Path) -> None:
+    (artifacts.partial(output) / FILE).unlink()
+    artifacts.commit(output)
 
 
 def _closing(output: Path, stats: dict[str, Any]) -> str:

@@ -24,6 +24,11 @@ class Clock:
         """The section's work ends here."""
         self._marks.append((section, self._now()))
 
+    def restart(self) -> None:
+        """What happened since the last mark belongs to no section."""
+        self._marks = []
+        self.mark("start")
+
     def collect(self) -> dict[str, float]:
         """Adds up what was marked since the last call; gives this round's seconds."""
         if self._cuda:

@@ -18,7 +18,10 @@ from stages.train.engine import gradient_norm, plain_gradient_norm, set_learning
 from stages.train.loss import weighted_loss
 
 # What each rank tells the others once a step, in this order.
-_TOLD = ("loss", "examples", "tokens", "padded_tokens", "supervised_tokens", "finite", "wait")
+_TOLD = (
+    *("loss", "examples", "tokens", "padded_tokens", "supervised_tokens"),
+    *("finite", "stop", "save", "wait"),
+)
 
 
 @dataclass
@@ -54,6 +57,8 @@ class Loop:
         device: where to compute.
         clock: where the seconds went.
         totals: what was done so far.
+        wishes: whether this rank wants to stop, and to save; asked once a step.
+        stop, save: whether any rank wanted to in the step just taken; equal on all ranks.
     """
 
     engine: Any
@@ -64,6 +69,9 @@ class Loop:
     device: str
     clock: Clock
     totals: Totals = field(default_factory=Totals)
+    wishes: Callable[[], tuple[bool, bool]] = lambda: (False, False)
+    stop: bool = False
+    save: bool = False
     _waited: float = 0.0
 
     def run(self, steps: Iterable[list[Batch]], after: Callable[[dict[str, Any]], None]) -> None:
@@ -89,18 +97,21 @@ class Loop:
         rate = self.rate(plan.step) if self.rate else None
         if rate is not None:
             set_learning_rate(self.engine, rate)
-        losses = []
-        for batch in batches[:-1]:
-            losses.append(self._forward(batch))
-            self._backward(losses[-1])
-            self._advance()
-        losses.append(self._forward(batches[-1]))
-        told = self._tell(batches, [float(loss.detach()) for loss in losses])
-        self._backward(losses[-1])
+        losses, of_tokens = [], []
+        for batch in batches:
+            loss, token_losses = self._forward(batch)
+            losses.append(loss.detach())
+            of_tokens.append(token_losses)
+            if batch is not batches[-1]:
+                self._backward(loss)
+                self._advance()
+        told = self._tell(batches, [float(each) for each in losses], of_tokens)
+        self._backward(loss)
         norm = self._finish(batches)
         seconds = self.clock.collect()
         self._waited = seconds["wait"]
         total = {name: sum(rank[place] for rank in told) for place, name in enumerate(_TOLD)}
+        self.stop, self.save = total["stop"] > 0, total["save"] > 0
         counts = {name: int(total[name]) for name in _TOLD[1:5]}
         return {
             "step": plan.step,
@@ -112,10 +123,10 @@ class Loop:
             "wait_seconds": [round(rank[-1], 6) for rank in told],
         }
 
-    def _forward(self, batch: Batch) -> torch.Tensor:
-        loss = weighted_loss(self.engine, batch, self.micro_batch, self.device)
+    def _forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        losses = weighted_loss(self.engine, batch, self.micro_batch, self.device)
         self.clock.mark("forward")
-        return loss
+        return losses
 
     def _backward(self, loss: torch.Tensor) -> None:
         self.engine.backward(loss)
@@ -125,7 +136,9 @@ class Loop:
         self.engine.step()
         self.clock.mark("optimizer")
 
-    def _tell(self, batches: list[Batch], losses: list[float]) -> list[list[float]]:
+    def _tell(
+        self, batches: list[Batch], losses: list[float], of_tokens: list[torch.Tensor]
+    ) -> list[list[float]]:
         """Every rank's figures, on every rank; also the moment at which all wait for the slowest.
 
         ``wait`` is the one of the step before: this step's is only known afterwards.
@@ -138,6 +151,7 @@ class Loop:
             sum(batch.padded_tokens for batch in batches),
             sum(len(batch.target) for batch in batches if batch.plan.rows),
             float(finite),
+            *map(float, self.wishes()),
             self._waited,
         ]
         tensor = torch.tensor(mine, dtype=torch.float64, device=self.device)
@@ -147,9 +161,9 @@ class Loop:
         table = [rank.tolist() for rank in told]
         if not all(rank[5] for rank in table):
             bad = [
-                batch
-                for batch, loss in zip(batches, losses, strict=True)
-                if not math.isfinite(loss)
+                place
+                for batch, each in zip(batches, of_tokens, strict=True)
+                for place in _bad_places(batch, each)
             ]
             self._not_finite("the loss", bad, batches[0].plan.step)
         return table
@@ -169,25 +183,35 @@ class Loop:
             if (
                 not self.engine.fp16_enabled()
             ):  # there, the loss scale goes down and the step is skipped
-                self._not_finite("the gradient", batches, batches[0].plan.step)
+                self._not_finite("the gradient", _places(batches), batches[0].plan.step)
             return None
         return norm
 
-    def _not_finite(self, what: str, mine: list[Batch], step: int) -> None:
-        rows = [row for batch in mine for row in batch.plan.rows]
-        ids = [id_ for batch in mine for id_ in batch.plan.ids]
+    def _not_finite(self, what: str, mine: list[tuple[int, str]], step: int) -> None:
         told: list[Any] = [None] * self.ranks
-        dist.all_gather_object(told, (rows, ids))
+        dist.all_gather_object(told, mine)
         named = "; ".join(
-            f"rank {rank}: "
-            + ", ".join(f"row {row} ({id_[:12]})" for row, id_ in zip(*each, strict=True))
-            for rank, each in enumerate(told)
-            if each[0]
+            f"rank {rank}: " + ", ".join(f"row {row} ({id_[:12]})" for row, id_ in places)
+            for rank, places in enumerate(told)
+            if places
         )
         raise NotFiniteError(
             f"step {step}: {what} is not finite, on {named}",
             fix="look at these rows, or lower --learning-rate",
             step=step,
-            rows={rank: each[0] for rank, each in enumerate(told)},
-            ids={rank: each[1] for rank, each in enumerate(told)},
+            rows=[[row for row, _ in places] for places in told],
+            ids=[[id_ for _, id_ in places] for places in told],
         )
+
+
+def _places(batches: list[Batch]) -> list[tuple[int, str]]:
+    """Row and id of every example."""
+    return [p for batch in batches for p in zip(batch.plan.rows, batch.plan.ids, strict=True)]
+
+
+def _bad_places(batch: Batch, token_losses: torch.Tensor) -> list[tuple[int, str]]:
+    """Those of the examples whose own loss is not finite."""
+    bad = {
+        int(batch.example[s]) for s in torch.nonzero(~token_losses.isfinite()).flatten().tolist()
+    }
+    return [place for number, place in enumerate(_places([batch])) if number in bad]

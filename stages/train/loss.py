@@ -20,8 +20,10 @@ from stages.train.batches import Batch
 _ROWS_AT_ONCE = 1024
 
 
-def weighted_loss(model: Any, batch: Batch, micro_batch: int, device: str) -> torch.Tensor:
-    """(1/micro_batch) sum_i w_i l_i, a float32 scalar with its graph.
+def weighted_loss(
+    model: Any, batch: Batch, micro_batch: int, device: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(1/micro_batch) sum_i w_i l_i, a float32 scalar with its graph; and ``token_losses``, without.
 
     Args:
         model: a causal language model, or DeepSpeed's engine around it.
@@ -29,7 +31,7 @@ def weighted_loss(model: Any, batch: Batch, micro_batch: int, device: str) -> to
     """
     losses_S = token_losses(model, batch, device)
     share_S = torch.from_numpy(batch.share / micro_batch).to(device, torch.float32)
-    return torch.dot(losses_S, share_S)
+    return torch.dot(losses_S, share_S), losses_S.detach()
 
 
 def token_losses(model: Any, batch: Batch, device: str) -> torch.Tensor:

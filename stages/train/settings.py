@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from formats import artifacts
+from formats.artifacts import stage_key
 from formats.errors import SettingError
 
 FILE = "settings.json"
@@ -26,7 +27,11 @@ class Settings:
         deepspeed: content of the DeepSpeed configuration file, ``None`` without one.
         deepspeed_path: its path, for messages.
         quiet: the workers say warnings only.
+        checkpoint_every, checkpoint_minutes: steps or minutes between two checkpoints.
+        keep: how many of the newest checkpoints stay.
+        resume: go on from the newest checkpoint, if there is one.
         key: the run's key, once it is known.
+        inputs: content hashes of what is read, part of the key.
     """
 
     allocation: str
@@ -46,9 +51,14 @@ class Settings:
     max_length: int | None
     data: tuple[str, ...]
     quiet: bool
+    checkpoint_every: int | None = None
+    checkpoint_minutes: float | None = None
+    keep: int = 2
+    resume: bool = False
     key: str = ""
+    inputs: dict[str, str] = field(default_factory=dict)
 
-    def check(self) -> None:
+    def check(self, *, force: bool = False) -> None:
         """Looks at each value by itself.
 
         Raises:
@@ -63,12 +73,25 @@ class Settings:
             (self.zero_stage in (None, 0, 1, 2, 3), "zero_stage", "0, 1, 2 or 3"),
             (self.dtype in DTYPES, "dtype", "one of " + ", ".join(DTYPES)),
             (self.max_length is None or self.max_length > 1, "max_length", "2 or more"),
+            (
+                self.checkpoint_every is None or self.checkpoint_every > 0,
+                "checkpoint_every",
+                "1 or more",
+            ),
+            (
+                self.checkpoint_minutes is None or self.checkpoint_minutes > 0,
+                "checkpoint_minutes",
+                "above 0",
+            ),
+            (self.keep > 0, "keep", "1 or more"),
         )
         wrong = [
             f"{name} is {getattr(self, name)!r}, it must be {rule}"
             for good, name, rule in checks
             if not good
         ]
+        if self.resume and force:
+            wrong.append("resume goes on with a run, force begins it again; give one of them")
         if wrong:
             raise SettingError("; ".join(wrong))
 
@@ -89,12 +112,25 @@ class Settings:
 
     def shown(self) -> dict[str, Any]:
         """All of them, for ``run.json``."""
-        paths = ("allocation", "model", "output", "key", "quiet")
-        return {name: value for name, value in asdict(self).items() if name not in paths}
+        others = ("allocation", "model", "output", "quiet", "resume", "key", "inputs")
+        return {name: value for name, value in asdict(self).items() if name not in others}
 
-    def with_key(self, key: str) -> Settings:
-        """The same with the run's key."""
-        return replace(self, key=key)
+    def with_key(self, version: int, inputs: dict[str, str]) -> Settings:
+        """The same with the run's key: of the parameters, and the content hashes of the inputs."""
+        key = stage_key("train", version, params=self.params(), inputs=inputs)
+        return replace(self, key=key, inputs=inputs)
+
+    def differences(self, other: Settings) -> list[str]:
+        """What makes the other one's key another, in words."""
+        mine = {**self.params(), **self.inputs}
+        theirs = {**other.params(), **other.inputs}
+        changed = [name for name in mine if mine[name] != theirs.get(name)]
+        return [
+            f"another {name}"
+            if name in self.inputs
+            else f"{name} {theirs.get(name)!r} instead of {mine[name]!r}"
+            for name in changed
+        ]
 
     def write(self, folder: Path) -> None:
         """Leaves the settings in the work folder, for the workers."""

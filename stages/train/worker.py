@@ -6,28 +6,23 @@ a process that torchrun or SLURM started.
 
 from __future__ import annotations
 
-import platform
-import resource
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from formats import artifacts
 from formats.allocation import Allocation
-from formats.fingerprints import file_sha256
 from formats.rendering import Renderer
-from formats.runs import MetricsWriter
 from stages import models
 from stages.reporting import Console, Reporter, Silent
-from stages.train import batches, config, engine, plan
+from stages.train import config, engine, plan, record
 from stages.train.clock import Clock
 from stages.train.loop import Loop
 from stages.train.schedule import learning_rate
+from stages.train.session import Session
 from stages.train.settings import Settings
 from stages.workers import run_worker, world
 
@@ -54,6 +49,7 @@ def work(
         SettingError: the world is not the plan's, or the DeepSpeed configuration contradicts it.
         ModelError: the model or tokenizer cannot be loaded.
         NotFiniteError: a loss or gradient is NaN or infinite.
+        SystemExit: 143 after SIGTERM, a checkpoint written.
     """
     began = time.perf_counter()
     quieten()
@@ -78,16 +74,16 @@ def train_rank(folder: Path, settings: Settings, reporter: Reporter, began: floa
     loop, used = _prepare(settings, allocation, files, device)
     with plan.open_data(allocation, settings.data) as dataset:
         reporter.message(_opening(allocation, loop, used))
+        session = Session(folder, settings, allocation, loop, reporter)
         setup = time.perf_counter() - began
-        with reporter.progress("training", allocation.steps, "steps") as advance:
-            _train(folder, loop, allocation, lambda row: renderer(dataset[row]), advance)
-    trained = time.perf_counter() - began - setup
+        session.run(lambda row: renderer(dataset[row]))
     engine.save_model(loop.engine, tokenizer, folder / "model", stage=used["zero_stage"])
     gathered: list[Any] = [None] * here.size
-    dist.all_gather_object(gathered, {**loop.clock.seconds, "peak": _peak_memory(device)})
+    dist.all_gather_object(gathered, {**loop.clock.seconds, "peak": record.peak_memory(device)})
     if here.rank == 0:
-        seconds = {"train_seconds": trained, "setup_seconds": setup, **_per_rank(gathered)}
-        header = _header(settings, allocation, files, {**asdict(loop.totals), **seconds, **used})
+        seconds = {"setup_seconds": setup, **record.per_rank(gathered)}
+        stats = {**session.stats(), **seconds, **used}
+        header = record.header(settings, allocation, files, stats)
         artifacts.write_json(folder / "run.json", header.to_json())
     dist.barrier()
 
@@ -157,83 +153,11 @@ def _prepare(
     return loop, used
 
 
-def _train(folder: Path, loop: Loop, allocation: Allocation, render: Any, advance: Any) -> None:
-    rank = world().rank
-    multiple = 8 if loop.device.startswith("cuda") else 1
-    work_of = batches.steps(allocation, rank, render, multiple=multiple)
-
-    def after(line: dict[str, Any]) -> None:
-        if metrics is not None:
-            metrics.write(line)
-        advance(1, f"loss {line['loss']:.4f}, {line['tokens_per_second']:,.0f} tokens/s")
-
-    metrics = MetricsWriter(folder) if rank == 0 else None
-    try:
-        loop.clock = Clock(loop.device)
-        loop.run(work_of, after)
-    finally:
-        if metrics is not None:
-            metrics.close()
-
-
 def _opening(allocation: Allocation, loop: Loop, used: dict[str, Any]) -> str:
     return (
         f"training {used['weights'] / 1e6:,.1f} M weights in {used['dtype']} on {allocation.ranks} "
         f"{used['device']} ranks, ZeRO {used['zero_stage']}: {allocation.steps:,} steps of "
         f"{loop.ranks * loop.accumulation * loop.micro_batch} examples"
-    )
-
-
-def _peak_memory(device: str) -> int:
-    """Bytes: the GPU's, or this process's resident memory on the CPU."""
-    if device.startswith("cuda"):
-        return int(torch.cuda.max_memory_allocated())
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _per_rank(gathered: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean seconds per section, and what differs between ranks as lists."""
-    names = [name for name in gathered[0] if name not in ("wait", "peak")]
-    seconds = {f"{n}_seconds": sum(g[n] for g in gathered) / len(gathered) for n in names}
-    return {
-        **seconds,
-        "wait_seconds": [each["wait"] for each in gathered],
-        "peak_memory_bytes": [each["peak"] for each in gathered],
-    }
-
-
-def _versions() -> dict[str, str]:
-    import deepspeed
-    import transformers
-
-    modules = {"torch": torch, "transformers": transformers, "deepspeed": deepspeed}
-    return {
-        "python": platform.python_version(),
-        **{name: module.__version__ for name, module in modules.items()},
-    }
-
-
-def _header(
-    settings: Settings, allocation: Allocation, files: models.ModelFiles, stats: dict[str, Any]
-) -> artifacts.Header:
-    manifest = Path(settings.allocation) / "manifest.json"
-    stats = {**stats, "world_size": allocation.ranks, "versions": _versions()}
-    return artifacts.Header(
-        kind="run",
-        key=settings.key,
-        params=settings.shown(),
-        inputs=[
-            {
-                "path": settings.allocation,
-                "sha256": file_sha256(manifest),
-                "rows": stats["examples"],
-            },
-            {"path": settings.model, "sha256": files.weights_sha256, "rows": None},
-        ],
-        stats=stats,
-        dataset=artifacts.rebase_dataset(
-            plan.reference(allocation, settings.data), None, Path(settings.output)
-        ),
     )
 
 

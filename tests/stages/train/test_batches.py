@@ -99,7 +99,7 @@ def test_the_loss_is_the_weighted_sum_of_example_means(model: Any, examples: Any
     for ids, on, weight in examples:
         logits = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
         expected -= weight * np.mean([float(logits[t - 1, ids[t]].detach()) for t in on])
-    got = float(weighted_loss(model, batch, 7, "cpu").detach())
+    got = float(weighted_loss(model, batch, 7, "cpu")[0].detach())
     assert got == pytest.approx(expected / 7, rel=1e-4)
 
 
@@ -107,7 +107,7 @@ def gradient(model: Any, batch: Batch) -> Any:
     from stages.train.loss import weighted_loss
 
     model.zero_grad()
-    weighted_loss(model, batch, 1, "cpu").backward()
+    weighted_loss(model, batch, 1, "cpu")[0].backward()
     return model.lm_head.weight.grad.float().clone()
 
 

@@ -183,7 +183,7 @@ def test_a_row_that_breaks_the_loss_is_named_and_the_old_run_stays(place: Place)
     run.mkdir()
     (run / "run.json").write_text("precious")
     model = tiny.model()
-    with torch.no_grad():  # only row 5 of the plan has a "9" in it, next to 29 and more
+    with torch.no_grad():  # row 9 alone has a "9" in it; row 5 shares its micro-batch
         model.model.embed_tokens.weight[tiny.tokenizer().convert_tokens_to_ids("9")] = float("nan")
     model.save_pretrained(place.folder / "broken")
     tiny.tokenizer().save_pretrained(place.folder / "broken")
@@ -193,10 +193,10 @@ def test_a_row_that_breaks_the_loss_is_named_and_the_old_run_stays(place: Place)
         train(plan, place.folder / "broken", run)
     ids = json.loads((plan / "rank-00001.jsonl").read_text().splitlines()[1])["ids"]
     assert str(caught.value) == (
-        f"step 0: the loss is not finite, on rank 1: row 9 ({ids[0][:12]}), row 5 ({ids[1][:12]}); "
+        f"step 0: the loss is not finite, on rank 1: row 9 ({ids[0][:12]}); "
         "look at these rows, or lower --learning-rate"
     )
-    assert caught.value.data["rows"] == {"0": [], "1": [9, 5]}
+    assert caught.value.data["rows"] == [[], [9]]
     assert (run / "run.json").read_text() == "precious"
 
 

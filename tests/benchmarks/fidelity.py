@@ -1,0 +1,222 @@
+"""How faithful is a signature, and what does it cost? ``python tests/benchmarks/fidelity.py --help``
+
+Fidelity: rank correlation (Spearman) of all pairwise cosines with those of the exact gradients, over all
+pairs and over pairs within one source; and how many of an example's ten nearest neighbours are found.
+"Exact" is a projection of every linear layer to rank 256 without a sketch and with other random numbers
+than any signature under test: what it leaves out is far below what is measured.
+
+Cost: seconds for signing the rows, as a fraction of seconds for plain training steps (forward, backward
+with weight gradients, AdamW) on the same batches, taken in alternation in the same process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from formats.data import DataOptions, open_dataset  # noqa: E402
+from formats.rendering import Rendered, Renderer  # noqa: E402
+from stages import models  # noqa: E402
+from stages.score.batches import batches, pad  # noqa: E402
+from stages.score.signers import GradientSigner, HeadSigner  # noqa: E402
+
+EXACT_RANK, EXACT_SEED = 256, 12345
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "rank 8, unsketched": {"rank": 8, "unsketched": True},
+    "rank 16, unsketched": {"rank": 16, "unsketched": True},
+    "rank 32, unsketched": {"rank": 32, "unsketched": True},
+    "rank 32, D 4096": {"rank": 32, "dims": 4096},
+    "rank 64, D 4096 (default)": {"rank": 64, "dims": 4096},
+    "rank 128, D 4096": {"rank": 128, "dims": 4096},
+    "rank 64, D 1024": {"rank": 64, "dims": 1024},
+    "v_proj only, rank 128, D 4096": {"rank": 128, "dims": 4096, "layers": "v_proj|c_attn"},
+    "down_proj only, rank 128, D 4096": {"rank": 128, "dims": 4096, "layers": "down_proj|c_proj"},
+    "last half of layers, rank 64": {"rank": 64, "dims": 4096, "layers": "last:half"},
+    "last 8 layers, rank 64": {"rank": 64, "dims": 4096, "layers": "last:8"},
+    "last layer, rank 64": {"rank": 64, "dims": 4096, "layers": "last:1"},
+    "head (forward only), rank 64": {"kind": "head", "rank": 64, "dims": 4096},
+    "head (forward only), rank 128, D 16384": {"kind": "head", "rank": 128, "dims": 16384},
+}
+
+
+def load_rows(arguments: argparse.Namespace, tokenizer: Any) -> tuple[list[Rendered], np.ndarray]:
+    """The first usable rows of each source, rendered; and which source each is from."""
+    renderer = Renderer(tokenizer, max_length=arguments.length)
+    rows: list[Rendered] = []
+    source: list[int] = []
+    for number, path in enumerate(arguments.data):
+        with open_dataset([path], DataOptions(limit=arguments.rows * 2)) as dataset:
+            usable = [row for row in map(renderer, dataset) if row.status in (0, 1)]
+        rows += usable[: arguments.rows]
+        source += [number] * len(usable[: arguments.rows])
+    return rows, np.array(source)
+
+
+def build(model: Any, setting: dict[str, Any]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """A signer for one line of the table."""
+    options = {"seed": 0, "dims": setting["rank"] ** 2, **setting}
+    kind, unsketched = options.pop("kind", "gradient"), options.pop("unsketched", False)
+    if options.get("layers") == "last:half":
+        options["layers"] = f"last:{model.config.num_hidden_layers // 2}"
+    if kind == "head":
+        return HeadSigner(model, **options)
+    signer = GradientSigner(model, **options)
+    return spread_out(signer) if unsketched else signer
+
+
+def spread_out(signer: GradientSigner) -> GradientSigner:
+    """Gives every layer entries of its own, so that nothing is sketched."""
+    entries = signer.rank**2
+    for number, layer in enumerate(signer.layers):
+        layer.fold.bucket[:] = torch.arange(entries) + number * entries
+        layer.fold.sign[:] = 1
+    signer.dims = entries * len(signer.layers)
+    return signer
+
+
+def sign_all(signer: Any, rows: list[Rendered], device: str, budget: int) -> np.ndarray:
+    """(N, D) float16 unit rows."""
+    parts: dict[int, np.ndarray] = {}
+    for members in batches([len(row.input_ids) for row in rows], budget):
+        raw, _ = signer(pad([rows[i] for i in members], device))
+        unit = (raw / raw.norm(dim=1, keepdim=True)).cpu().numpy().astype(np.float16)
+        parts.update(zip(members, unit, strict=True))
+    return np.stack([parts[i] for i in range(len(rows))])
+
+
+def cosines(signature: np.ndarray) -> np.ndarray:
+    """(N, N) float32, without a float32 copy of a wide matrix."""
+    total = np.zeros((len(signature), len(signature)), np.float32)
+    for start in range(0, signature.shape[1], 65536):
+        part = signature[:, start : start + 65536].astype(np.float32)
+        total += part @ part.T
+    return total
+
+
+def agreement(got: np.ndarray, exact: np.ndarray, source: np.ndarray) -> dict[str, float]:
+    """The three figures of the table."""
+    from scipy.stats import spearmanr
+
+    upper = np.triu_indices(len(exact), 1)
+    same = source[upper[0]] == source[upper[1]]
+    for matrix in (got, exact):
+        np.fill_diagonal(matrix, -np.inf)
+    near = [np.argsort(-matrix, axis=1)[:, :10] for matrix in (got, exact)]
+    found = [len(set(a) & set(b)) / 10 for a, b in zip(*near, strict=True)]
+    return {
+        "correlation": float(spearmanr(got[upper], exact[upper])[0]),
+        "within_source": float(spearmanr(got[upper][same], exact[upper][same])[0]),
+        "neighbours": float(np.mean(found)),
+    }
+
+
+class TrainingStep:
+    """A plain step on padded batches: all logits, all weight gradients, AdamW."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.requires_grad_(True).train()
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
+
+    def __call__(self, batch: Any) -> None:
+        labels = torch.where(batch.supervised, batch.input_ids, -100)
+        self.model(
+            input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=labels
+        ).loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def relative_cost(
+    load: Callable[[], Any], setting: dict[str, Any], rows: list[Rendered], repeats: int
+) -> list[float]:
+    """Seconds of signing over seconds of training on the same batch, one ratio per repeat."""
+    signer, step = build(load(), setting), TrainingStep(load())
+    # Fixed micro-batches of equal size for both; 1,024 tokens is what a training step would take.
+    groups = list(batches([len(row.input_ids) for row in rows], 1024))[:: max(1, len(rows) // 24)]
+    ratios = []
+    for repeat in range(repeats + 1):
+        spent = [0.0, 0.0]
+        for members in groups[:3]:
+            batch = pad([rows[i] for i in members], "cpu")
+            for which, work in enumerate((signer, step)):
+                start = time.perf_counter()
+                work(batch)
+                spent[which] += time.perf_counter() - start
+        if repeat:  # the first round warms caches up
+            ratios.append(spent[0] / spent[1])
+    return ratios
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="+", help="one file per source")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--proxy", action="append", default=[], help="another model, as signature")
+    parser.add_argument("--rows", type=int, default=60, help="of each source")
+    parser.add_argument("--length", type=int, default=160)
+    parser.add_argument("--only", help="settings whose name contains this")
+    parser.add_argument("--repeats", type=int, default=3, help="of each cost measurement")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    files = models.find_model(arguments.model)
+
+    def load(which: models.ModelFiles = files) -> Any:
+        return models.load_model(which, dtype=torch.float32)
+
+    rows, source = load_rows(arguments, models.load_tokenizer(files))
+    say(f"{len(rows)} rows, {sum(len(row.input_ids) for row in rows):,} tokens")
+    signer = build(load(), {"rank": EXACT_RANK, "unsketched": True, "seed": EXACT_SEED})
+    exact = cosines(sign_all(signer, rows, "cpu", 1024))
+    del signer
+    results = []
+    for name, setting in SETTINGS.items():
+        if arguments.only and arguments.only not in name:
+            continue
+        signature = sign_all(build(load(), setting), rows, "cpu", 2048)
+        line = {
+            "signature": name,
+            "numbers": signature.shape[1],
+            **agreement(cosines(signature), exact.copy(), source),
+            "cost": relative_cost(load, setting, rows, arguments.repeats),
+        }
+        results.append(line)
+        say(json.dumps(line))
+    for proxy in arguments.proxy:
+        other = models.find_model(proxy)
+        proxied, _ = load_rows(arguments, models.load_tokenizer(other))
+        signature = sign_all(
+            build(load(other), SETTINGS["rank 64, D 4096 (default)"]), proxied, "cpu", 2048
+        )
+        line = {"signature": f"proxy {Path(proxy).name}", "numbers": signature.shape[1]}
+        line |= agreement(cosines(signature), exact.copy(), source)
+        results.append(line)
+        say(json.dumps(line))
+    record = {
+        "model": Path(arguments.model).name,
+        "sources": [Path(path).parent.name for path in arguments.data],
+        "rows": len(rows),
+        "length": arguments.length,
+        "threads": torch.get_num_threads(),
+        "results": results,
+    }
+    arguments.output.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,326 @@
+"""The select stage: budgets, weights, and which examples are chosen."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.clusters import Clusters
+from formats.errors import ArtifactError, SettingError
+from formats.selection import Selection, read_selection
+from formats.signatures import DUPLICATE
+from stages.select import methods, select
+from stages.select.members import outliers, preference
+from stages.select.pool import Pool, read_pool
+from stages.select.quotas import QUOTAS
+from stages.select.weights import cluster_weights
+from tests.synthetic import Notes, make_ids, write_clusters
+
+LABEL = np.repeat([0, 1, 2], [60, 30, 10])
+
+
+def run(folder: Path, label: np.ndarray = LABEL, **settings_: Any) -> Selection:
+    made = {name: settings_.pop(name) for name in list(settings_) if name in _MAP}
+    path = folder / "c.zarr"
+    if not path.exists():
+        write_clusters(path, label, **made)
+    select(path, folder / "s.jsonl", **settings_)
+    return read_selection(folder / "s.jsonl")
+
+
+_MAP = ("similarity", "tokens_", "ids", "status", "norm", "loss", "spread")
+
+
+def test_equal_quotas_and_weights_that_restore_shares(tmp_path: Path) -> None:
+    chosen = run(tmp_path, fraction=0.3)
+    assert np.bincount(chosen.cluster).tolist() == [10, 10, 10]
+    assert chosen.weight.mean() == pytest.approx(1, abs=1e-12)
+    for cluster, share in enumerate([0.6, 0.3, 0.1]):
+        of_cluster = chosen.weight[chosen.cluster == cluster].sum() / 30
+        assert of_cluster == pytest.approx(share, abs=1e-12)
+
+
+def test_header(tmp_path: Path) -> None:
+    chosen = run(tmp_path, fraction=0.3)
+    stats = chosen.header.stats
+    assert stats == {
+        "rows": 100,
+        "clusterable": 100,
+        "selected": 30,
+        "fraction": 0.3,
+        "repeated": 0,
+        "clusters": 3,
+        "clusters_represented": 3,
+        "effective_sample_size": round(30**2 / (10 * (1.8**2 + 0.9**2 + 0.3**2)), 3),
+        "ess_fraction": round(30 / (10 * (1.8**2 + 0.9**2 + 0.3**2)), 6),
+        "largest_weight": 1.8,
+        "tokens": 600,
+        "tokens_total": 2000,
+        "tokens_fraction": 0.3,
+    }
+    assert chosen.header.extra["rendering"] == {"max_length": 64}
+    assert chosen.header.inputs[0]["path"] == "c.zarr"
+
+
+def test_a_small_cluster_gives_all_it_has(tmp_path: Path) -> None:
+    chosen = run(tmp_path, count=70)
+    assert np.bincount(chosen.cluster).tolist() == [30, 30, 10]
+
+
+def test_farthest_first(tmp_path: Path) -> None:
+    similarity = np.linspace(0.2, 0.9, 100)
+    chosen = run(tmp_path, similarity=similarity, count=9, trim=0)
+    assert chosen.row.tolist() == [0, 1, 2, 60, 61, 62, 90, 91, 92]
+    assert chosen.similarity == pytest.approx(similarity[chosen.row], abs=1e-6)
+
+
+def test_nearest_first(tmp_path: Path) -> None:
+    chosen = run(tmp_path, similarity=np.linspace(0.2, 0.9, 100), count=3, trim=0, within="nearest")
+    assert chosen.row.tolist() == [59, 89, 99]
+
+
+def test_outliers_are_avoided_where_there_are_others(tmp_path: Path) -> None:
+    similarity, norm = np.full(100, 0.5), np.ones(100)
+    similarity[[3, 4, 95]] = [0.01, 0.02, 0.03]
+    norm[60] = 50
+    path = write_clusters(tmp_path / "c.zarr", LABEL, similarity=similarity, norm=norm)
+    pool = read_pool(Clusters.open(path))
+    assert set(pool.row[outliers(pool, 0.03)].tolist()) == {3, 4, 95, 60}
+    assert not outliers(pool, 0).any()
+    select(path, tmp_path / "s.jsonl", count=97, trim=0.03)
+    left_out = set(range(100)) - set(read_selection(tmp_path / "s.jsonl").row.tolist())
+    assert len(left_out) == 3
+    assert {3, 4} < left_out  # of the largest cluster; the others had to give all
+
+
+def test_duplicates_count_in_shares_and_are_taken_last(tmp_path: Path) -> None:
+    ids = make_ids(np.array([0, 1, 2, 0, 0, 0, 3, 4]))
+    status = np.array([0, 0, 0, DUPLICATE, DUPLICATE, DUPLICATE, 0, 0])
+    label = np.array([0, 0, 0, 0, 0, 0, 1, 1])
+    chosen = run(tmp_path, label, ids=ids, status=status, count=4)
+    assert chosen.row.tolist() in ([0, 1, 6, 7], [0, 2, 6, 7], [1, 2, 6, 7])
+    assert chosen.weight.tolist() == [1.5, 1.5, 0.5, 0.5]  # six rows of eight, two of eight
+    chosen = run(tmp_path, count=5)
+    assert chosen.row.tolist() == [0, 1, 2, 6, 7]
+    chosen = run(tmp_path, count=7)
+    assert (chosen.row[:3].tolist(), len(chosen)) == ([0, 1, 2], 7)
+    assert chosen.header.stats["repeated"] == 2
+
+
+def test_no_weights(tmp_path: Path) -> None:
+    assert set(run(tmp_path, fraction=0.3, weights=False).weight.tolist()) == {1.0}
+
+
+def test_all_keeps_everything(tmp_path: Path) -> None:
+    label = np.where(np.arange(100) % 10 == 0, -1, LABEL)
+    chosen = run(tmp_path, label, method="all")
+    assert chosen.row.tolist() == [row for row in range(100) if row % 10]
+    assert set(chosen.weight.tolist()) == {1.0}
+    assert chosen.header.stats["clusterable"] == 90
+
+
+def test_random_is_uniform_and_seeded(tmp_path: Path) -> None:
+    first = run(tmp_path, method="random", count=40)
+    assert set(first.weight.tolist()) == {1.0}
+    assert np.array_equal(first.row, run(tmp_path, method="random", count=40, force=True).row)
+    other = run(tmp_path, method="random", count=40, seed=1)
+    assert not np.array_equal(first.row, other.row)
+
+
+def test_random_draws_rows_uniformly() -> None:
+    pool = make_pool(LABEL, 2)
+    draw = np.array(
+        [methods.at_random(None, pool, methods.Settings(seed=s))(65) for s in range(400)]
+    )
+    times = np.bincount(draw.ravel(), minlength=len(pool))
+    expected = 400 * 65 / len(pool)
+    assert np.abs(times - expected).max() < 5 * np.sqrt(expected)  # five standard deviations
+
+
+def test_same_examples_for_shuffled_rows(tmp_path: Path) -> None:
+    similarity = np.random.default_rng(1).uniform(0, 1, 100).round(1)  # many ties
+    ids = make_ids(np.arange(100))
+    order = np.random.default_rng(0).permutation(100)
+    write_clusters(tmp_path / "c.zarr", LABEL, similarity=similarity, ids=ids)
+    write_clusters(tmp_path / "d.zarr", LABEL[order], similarity=similarity[order], ids=ids[order])
+    for settings_ in (
+        {"within": "farthest"},
+        {"within": "random"},
+        {"method": "random"},
+        {"quota": "sqrt"},
+    ):
+        found = []
+        for name in "cd":
+            select(tmp_path / f"{name}.zarr", tmp_path / f"{name}.jsonl", count=37, **settings_)
+            selection = read_selection(tmp_path / f"{name}.jsonl")
+            found.append(sorted(zip(selection.id.tolist(), selection.weight.tolist(), strict=True)))
+        assert found[0] == found[1]
+
+
+def test_token_budget(tmp_path: Path) -> None:
+    tokens = np.arange(100) + 1
+    path = write_clusters(tmp_path / "c.zarr", LABEL, tokens=tokens)
+    for budget in (60, 700, 4000, 5050, 9999):
+        select(path, tmp_path / "s.jsonl", tokens=budget)
+        chosen = read_selection(tmp_path / "s.jsonl")
+        taken = int(chosen.tokens.sum())
+        assert taken <= budget
+        assert taken > budget - 200 or len(chosen) == 100
+    with pytest.raises(SettingError) as error:
+        select(path, tmp_path / "t.jsonl", tokens=3)
+    assert str(error.value) == (
+        "--tokens 3 holds no example; the shortest has 1 tokens; give more tokens"
+    ) or "holds no example" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "no budget is given; add --fraction 0.31, --count N or --tokens N"),
+        (
+            {"fraction": 0.5, "count": 3},
+            "--fraction 0.5 and --count 3 are both given; give one budget",
+        ),
+        ({"fraction": 1.5}, "--fraction is 1.5; give a number above 0, at most 1"),
+        ({"fraction": 0.0}, "--fraction is 0.0; give a number above 0, at most 1"),
+        ({"count": 0}, "--count is 0; give a positive number"),
+        ({"tokens": -1}, "--tokens is -1; give a positive number"),
+        ({"count": 101}, "--count 101 is more than the 100 clustered rows; give at most 100"),
+        (
+            {"count": 5, "method": "best"},
+            f"there is no method 'best'; use one of {', '.join(methods.METHODS)}",
+        ),
+        (
+            {"count": 5, "quota": "fair"},
+            f"there is no quota 'fair'; use one of {', '.join(QUOTAS)}",
+        ),
+        ({"count": 5, "trim": 0.5}, "--trim is 0.5; give a fraction from 0 to below 0.5"),
+    ],
+)
+def test_bad_settings(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    path = write_clusters(tmp_path / "c.zarr", LABEL)
+    with pytest.raises(SettingError) as error:
+        select(path, tmp_path / "s.jsonl", **arguments)
+    assert str(error.value) == message
+    assert not (tmp_path / "s.jsonl").exists()
+
+
+def test_nothing_clustered(tmp_path: Path) -> None:
+    path = write_clusters(tmp_path / "c.zarr", np.array([0, -1]))
+    import zarr
+
+    zarr.open_group(path, mode="r+")["label"][...] = np.array([-1, -1], dtype=np.int32)
+    with pytest.raises(ArtifactError) as error:
+        select(path, tmp_path / "s.jsonl", fraction=0.5)
+    assert str(error.value) == f"{path} has no clustered row: nothing to select"
+
+
+def test_warnings(tmp_path: Path) -> None:
+    label = np.repeat(np.arange(6), [200, 3, 3, 2, 2, 1])
+    path = write_clusters(tmp_path / "c.zarr", label)
+    notes = Notes()
+    header = select(path, tmp_path / "s.jsonl", count=4, reporter=notes)
+    assert notes.warnings[0] == (
+        "2 of 6 clusters are not represented: the budget of 4 examples is too small, "
+        "or the method does not look at clusters"
+    )
+    assert notes.warnings[1].startswith("the weights are very unequal: 4 examples count like 1 (")
+    chosen = read_selection(tmp_path / "s.jsonl")
+    assert chosen.cluster.tolist() == [0, 1, 2, 3]  # the largest
+    assert chosen.weight.mean() == pytest.approx(1)
+    assert header.stats["ess_fraction"] < 0.6
+
+
+def test_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_clusters(tmp_path / "c.zarr", LABEL)
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    select(path, "-", count=5)
+    header, *examples = map(json.loads, stream.getvalue().splitlines())
+    assert len(examples) == header["stats"]["selected"] == 5
+    assert header["inputs"][0]["path"] == str(path)
+    assert header["dataset"]["sources"][0]["path"] == str(tmp_path / "data.jsonl")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["c.zarr"]
+
+
+def test_up_to_date_and_force(tmp_path: Path) -> None:
+    path, output = write_clusters(tmp_path / "c.zarr", LABEL), tmp_path / "s.jsonl"
+    first = select(path, output, count=5)
+    inode = output.stat().st_ino
+    notes = Notes()
+    assert select(path, output, count=5, reporter=notes).key == first.key
+    assert notes.messages == [f"{output} is up to date"]
+    assert output.stat().st_ino == inode
+    select(path, output, count=5, force=True)
+    assert output.stat().st_ino != inode
+    assert select(path, output, count=6).key != first.key
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=12),
+    repeats=st.integers(0, 3),
+    fraction=st.floats(0.01, 1),
+    quota=st.sampled_from(QUOTAS),
+)
+def test_shares_are_exact(sizes: list[int], repeats: int, fraction: float, quota: str) -> None:
+    """For any sizes, duplicates and budget: weights average 1 and restore every cluster's share."""
+    pool = make_pool(np.repeat(np.arange(len(sizes)), sizes), repeats)
+    count = max(1, int(fraction * len(pool) + 0.5))
+    chosen = methods.by_cluster(FakeMap(len(sizes)), pool, methods.Settings(quota=quota))(count)
+    assert len(chosen) == len(set(chosen.tolist())) == count
+    weight = cluster_weights(pool.label[chosen], pool.size)
+    assert weight.mean() == pytest.approx(1, abs=1e-9)
+    taken = np.bincount(pool.label[chosen], weights=weight, minlength=len(sizes)) / count
+    represented = np.bincount(pool.label[chosen], minlength=len(sizes)) > 0
+    share = pool.size / pool.size[represented].sum()
+    assert np.abs(taken - share)[represented].max() < 1e-9
+    if count >= len(sizes):
+        assert represented.all()
+    distinct = int(pool.distinct.sum())
+    assert pool.distinct[chosen].sum() == min(count, distinct)
+
+
+class FakeMap:
+    """As much of a map as the method reads."""
+
+    def __init__(self, clusters: int) -> None:
+        self._spread = np.linspace(0, 1, clusters, dtype=np.float32)
+
+    def column(self, name: str) -> np.ndarray:
+        assert name == "spread"
+        return self._spread
+
+
+def make_pool(label: np.ndarray, repeats: int) -> Pool:
+    """Every content of an even label ``repeats`` times more."""
+    times = np.where(label % 2 == 0, 1 + repeats, 1)
+    content = np.repeat(np.arange(len(label)), times)
+    copy = np.concatenate([np.arange(n) for n in times])
+    rows = len(content)
+    random = np.random.default_rng(0)
+    return Pool(
+        row=np.arange(rows),
+        id=make_ids(content),
+        label=label[content].astype(np.int32),
+        similarity=random.uniform(0, 1, len(label)).astype(np.float32)[content],
+        distinct=copy == 0,
+        copy=copy,
+        norm=np.ones(rows, dtype=np.float32),
+        loss=np.ones(rows, dtype=np.float32),
+        tokens=np.full(rows, 10, dtype=np.int32),
+        clusters=int(label.max()) + 1,
+    )
+
+
+def test_preference_knows_its_names() -> None:
+    with pytest.raises(SettingError, match="there is no order 'best'; use one of farthest"):
+        preference(make_pool(LABEL, 0), "best", 0.01, 0)
