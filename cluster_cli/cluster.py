@@ -53,6 +53,13 @@ class _Clusters(click.ParamType):
     metavar="GIB",
     help="Memory for the sample.",
 )
+@click.option(
+    "--reuse",
+    type=options.PATH,
+    help="Older cluster map whose clusters and numbers are kept; drift is reported.",
+)
+@click.option("--extend", is_flag=True, help="With --reuse: open new clusters for what fits none.")
+@click.option("--refit", is_flag=True, help="With --reuse: fit again, starting from its centroids.")
 @options.seed_option
 @options.force_option
 @options.json_option
@@ -65,6 +72,9 @@ def command(
     centre: bool,
     sample: int,
     memory: float,
+    reuse: Path | None,
+    extend: bool,
+    refit: bool,
     seed: int,
     force: bool,
     as_json: bool,
@@ -80,6 +90,9 @@ def command(
         seed=seed,
         sample=sample,
         memory=int(memory * 2**30),
+        reuse=reuse,
+        extend=extend,
+        refit=refit,
         force=force,
         reporter=reporter,
     )

@@ -16,7 +16,10 @@ from formats.errors import ClusterCliError
 from formats.version import __version__
 from stages.reporting import Console
 
-COMMANDS = ("score", "cluster", "select", "allocate", "train")
+COMMANDS = (
+    *settings.STAGES,
+    *("run", "status", "inspect", "validate", "key", "clean", "init", "completion"),
+)
 
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 

@@ -28,10 +28,10 @@ from cluster_cli.options import (
 @output_option("The signatures.zarr to write.")
 @click.option(
     "--kind",
-    type=click.Choice(["gradient", "head"]),
+    type=click.Choice(["gradient", "head", "embedding", "loss", "trajectory"]),
     default="gradient",
     show_default=True,
-    help="Gradients of all layers, or forward only: head gradient times hidden state.",
+    help="Gradients of all layers; head: forward only; the others are controls.",
 )
 @click.option("--layers", default="all", show_default=True, help="all, last:N, or a pattern.")
 @click.option("--rank", type=click.IntRange(1), default=64, show_default=True)
@@ -48,6 +48,26 @@ from cluster_cli.options import (
 )
 @click.option(
     "--dtype", default="auto", show_default=True, help="auto, float32, bfloat16, float16."
+)
+@click.option("--proxy", help="A smaller model to score with; --model then only counts tokens.")
+@click.option(
+    "--checkpoint",
+    "checkpoints",
+    multiple=True,
+    help="A model of the trajectory, in training order; repeatable.",
+)
+@click.option(
+    "--warmup-fraction",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Train a copy of the model on this part of the rows first.",
+)
+@click.option(
+    "--warmup", type=click.Choice(["full", "lora"]), default="full", help="How the copy is trained."
+)
+@click.option(
+    "--allow-partial", is_flag=True, help="Go on when most of the model cannot be hooked."
 )
 @click.option(
     "--reuse",
@@ -77,6 +97,9 @@ def command(
     on_bad_row: str,
     limit: int | None,
     chat_template: Path | None,
+    proxy: str | None,
+    checkpoints: tuple[str, ...],
+    allow_partial: bool,
     reuse: tuple[Path, ...],
     ranks: int,
     hostfile: Path | None,
@@ -118,6 +141,9 @@ def command(
         output,
         settings=ScoreSettings(chat_template=_read(chat_template), **settings),
         options=options,
+        proxy=proxy,
+        checkpoints=checkpoints,
+        allow_partial=allow_partial,
         reuse=reuse,
         ranks=ranks,
         hostfile=hostfile,

@@ -16,6 +16,12 @@ import click
 
 from formats.errors import SettingError
 
+# The commands that have a section in the file; what else is known there belongs to no single command.
+STAGES = ("score", "cluster", "select", "allocate", "train")
+PATHS = {"folder": click.Option(["--folder"], type=click.STRING)}
+
+Sections = dict[str, dict[str, Any]]
+
 
 def apply(ctx: click.Context, config: str | None, assignments: Sequence[str]) -> None:
     """Makes the file's and ``--set``'s values the defaults of the commands' options.
@@ -24,22 +30,34 @@ def apply(ctx: click.Context, config: str | None, assignments: Sequence[str]) ->
         SettingError: the file is no TOML, or keys are unknown; all problems are named at once.
     """
     problems: list[str] = []
-    sections = _read(config) if config else {}
-    defaults: dict[str, dict[str, Any]] = {}
-    for section, values in sections.items():
-        if not isinstance(values, dict):
-            problems.append(f"{config}: {section!r} stands outside a section")
-            continue
-        defaults[section] = {}
-        for key, value in values.items():
-            name = _parameter(ctx, section, key, f"{config}: ", problems)
-            if name:
-                defaults[section][name] = value
+    defaults = read_sections(ctx, config, problems) if config else {}
     for assignment in assignments:
         _assign(ctx, assignment, problems)
     if problems:
         raise SettingError("; ".join(problems), problems=problems)
     ctx.default_map = defaults
+
+
+def read_sections(ctx: click.Context, config: str, problems: list[str]) -> Sections:
+    """The file's values by section and parameter name; what is wrong with it joins ``problems``.
+
+    Raises:
+        SettingError: the file cannot be read, or is no TOML.
+    """
+    found: Sections = {}
+    for section, values in _read(config).items():
+        if not isinstance(values, dict):
+            problems.append(f"{config}: {section!r} stands outside a section")
+            continue
+        found[section] = {}
+        for key, value in values.items():
+            parameter = _parameter(ctx, section, key, f"{config}: ", problems)
+            if parameter is None:
+                continue
+            if kind := _mistaken(parameter, value):
+                problems.append(f"{config}: {section}.{key} is {value!r}, not {kind}")
+            found[section][str(parameter.name)] = value
+    return found
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -64,27 +82,61 @@ def _assign(ctx: click.Context, assignment: str, problems: list[str]) -> None:
     if not equals or not dot:
         problems.append(f"--set {assignment!r} is not of the form section.key=value")
         return
-    name = _parameter(ctx, section, key, "--set ", problems)
-    if name:
-        os.environ[f"{ctx.auto_envvar_prefix}_{section}_{name}".upper()] = value
+    parameter = _parameter(ctx, section, key, "--set ", problems)
+    if isinstance(parameter, click.Argument):
+        problems.append(f"--set cannot give {key}: name it on the command line or in the file")
+    elif parameter:
+        os.environ[f"{ctx.auto_envvar_prefix}_{section}_{parameter.name}".upper()] = value
 
 
 def _parameter(
     ctx: click.Context, section: str, key: str, where: str, problems: list[str]
-) -> str | None:
+) -> click.Parameter | None:
+    known = _parameters(ctx, section)
+    if not known:
+        sections = (*STAGES, "paths")
+        problems.append(f"{where}there is no section {section!r}{nearest(section, sections)}")
+        return None
+    key = key.replace("_", "-")
+    by_name = {str(p.name).replace("_", "-"): p for p in known.values()}
+    parameter = known.get(key) or by_name.get(key)
+    if parameter is None:
+        problems.append(f"{where}{section} has no setting {key!r}{nearest(key, known)}")
+    return parameter
+
+
+def _parameters(ctx: click.Context, section: str) -> dict[str, click.Parameter]:
+    """What can be set in a section, as it is written there; nothing when there is no such section."""
+    if section == "paths":
+        return dict(PATHS)
     group = ctx.command
     assert isinstance(group, click.Group)
-    commands = group.list_commands(ctx)
-    command = group.get_command(ctx, section) if section in commands else None
+    command = group.get_command(ctx, section) if section in STAGES else None
     if command is None:
-        problems.append(f"{where}there is no section {section!r}{nearest(section, commands)}")
-        return None
-    names = {p.name for p in command.params if p.name and isinstance(p, click.Option)}
-    spelled = {
-        flag.lstrip("-"): p.name for p in command.params for flag in p.opts if flag[:2] == "--"
-    }
-    key = key.replace("_", "-")
-    name = spelled.get(key) or (key.replace("-", "_") if key.replace("-", "_") in names else None)
-    if name is None:
-        problems.append(f"{where}{section} has no setting {key!r}{nearest(key, spelled)}")
-    return name
+        return {}
+    known: dict[str, click.Parameter] = {}
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument) and parameter.nargs == -1:
+            known[str(parameter.name)] = parameter  # the data files of score
+        known |= {flag[2:]: parameter for flag in parameter.opts if flag[:2] == "--"}
+    return known
+
+
+def _mistaken(parameter: click.Parameter, value: Any) -> str:
+    """What the value should have been; click would take 3.7 for 3 and true for 1. Empty when right."""
+    several = parameter.nargs == -1 or getattr(parameter, "multiple", False)
+    values = value if several and isinstance(value, list) else [value]
+    kind, allowed = _KINDS.get(parameter.type.name, ("a text", (str,)))
+    if all(type(item) in allowed for item in values):
+        return ""
+    return f"a list, each {kind}" if several else kind
+
+
+_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "boolean": ("true or false", (bool,)),
+    "integer": ("a whole number", (int,)),
+    "integer range": ("a whole number", (int,)),
+    "float": ("a number", (int, float)),
+    "float range": ("a number", (int, float)),
+    "K|auto": ("a whole number or a text", (int, str)),
+}

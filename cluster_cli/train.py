@@ -66,6 +66,16 @@ from cluster_cli.options import (
     type=PATH,
     help="Where a data file is now, in the order given to score; repeatable.",
 )
+@click.option(
+    "--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Checkpoint so often."
+)
+@click.option(
+    "--checkpoint-minutes", type=float, metavar="MINUTES", help="Checkpoint so often, by the clock."
+)
+@click.option(
+    "--keep", type=click.IntRange(min=1), default=2, show_default=True, help="Checkpoints to keep."
+)
+@click.option("--resume", is_flag=True, help="Go on where a stopped or killed run left off.")
 @click.option("--hostfile", type=PATH, help="Machines to run on: lines `NAME slots=N`.")
 @seed_option
 @force_option

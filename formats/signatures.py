@@ -24,16 +24,27 @@ import numpy as np
 
 from formats import artifacts, blocks
 from formats.errors import ArtifactError
-
-OK, TRUNCATED, EMPTY_RESPONSE, PROMPT_TOO_LONG, NONFINITE, DUPLICATE = range(6)
-STATUS_NAMES = (
-    "ok",
-    "truncated",
-    "empty_response",
-    "prompt_too_long",
-    "nonfinite",
-    "duplicate",
+from formats.rendering import (
+    DUPLICATE,
+    EMPTY_RESPONSE,
+    NONFINITE,
+    OK,
+    PROMPT_TOO_LONG,
+    STATUS_NAMES,
+    TRUNCATED,
 )
+
+__all__ = [
+    "DUPLICATE",
+    "EMPTY_RESPONSE",
+    "NONFINITE",
+    "OK",
+    "PROMPT_TOO_LONG",
+    "STATUS_NAMES",
+    "TRUNCATED",
+    "Signatures",
+    "create",
+]
 
 
 def create(path: Path, rows: int, dims: int, block: int) -> Any:

@@ -160,6 +160,20 @@ def load_model(files: ModelFiles, *, dtype: Any, trust_remote_code: bool = False
     return model.eval()
 
 
+def hidden_size(files: ModelFiles) -> int:
+    """E, the width of the model's hidden states, from its configuration alone."""
+    from transformers import AutoConfig
+
+    options: dict[str, Any] = {"gguf_file": files.gguf} if files.gguf else {}
+    try:
+        config = AutoConfig.from_pretrained(files.folder, **options)
+        return int(config.get_text_config().hidden_size)
+    except Exception as error:
+        raise ModelError(
+            f"{files.name}: no hidden size in its configuration ({_first(error)})"
+        ) from error
+
+
 def _forget_gguf(model: Any) -> None:
     """GGUF weights arrive as plain tensors, yet the model says quantized and refuses to be saved."""
     model.hf_quantizer = None

@@ -121,7 +121,9 @@ class Console:
             task = bar.add_task(title, total=total, note="")
 
             def advance(amount: float, note: str = "") -> None:
-                bar.update(task, advance=amount, **({"note": note} if note else {}))
+                if note:
+                    bar.update(task, note=note)
+                bar.advance(task, amount)
 
             yield advance
 

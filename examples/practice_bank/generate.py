@@ -20,6 +20,12 @@ from pathlib import Path
 Row = dict[str, str]
 Task = tuple[str, str, str]  # the school wording, the story's own wording, the answer
 
+
+def words(text: str) -> list[str]:
+    """A list written as a sentence."""
+    return text.split()
+
+
 TOPICS = {
     "fruit": "plums apples pears figs limes grapes",
     "school": "pencils books rulers chalks maps pens",
@@ -30,20 +36,17 @@ TOPICS = {
     "music": "drums flutes harps bells horns songs",
     "garden": "roses seeds pots tulips rakes hoses",
 }
-NAMES = "Mia Tom Zoe Ben Ada Max Eva Leo Ivy Sam Amy Jon Lia Kai Una Rob Sue Ian Pia Gus".split()
-STORIES = "packs sells wants finds keeps likes moves draws cleans brings".split()
+NAMES = words("Mia Tom Zoe Ben Ada Max Eva Leo Ivy Sam Amy Jon Lia Kai Una Rob Sue Ian Pia Gus")
+STORIES = words("packs sells wants finds keeps likes moves draws cleans brings")
 
-OPPOSITES = (
+PAIRS = (
     "hot cold,big small,up down,old new,wet dry,fast slow,high low,rich poor,"
     "hard soft,light dark,left right,near far"
 )
-OPPOSITE = {
-    a: b
-    for pair in OPPOSITES.split(",")
-    for a, b in (tuple(pair.split()), tuple(reversed(pair.split())))
-}
-VERBS = "paint push call jump help walk look cook play fill wash pick".split()
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+OPPOSITE = dict(words(pair) for pair in PAIRS.split(","))
+OPPOSITE |= {second: first for first, second in OPPOSITE.items()}
+VERBS = words("paint push call jump help walk look cook play fill wash pick")
+DAYS = words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 
 
 def _word(rng: random.Random) -> str:
@@ -174,7 +177,7 @@ def make_row(rng: random.Random, skill: str, *, school: bool = False) -> Row:
         school: only the school wording, as the base model has met it, instead of either one.
     """
     topic = rng.choice(list(TOPICS))
-    things = rng.choice(TOPICS[topic].split())
+    things = rng.choice(words(TOPICS[topic]))
     story = f"{rng.choice(NAMES)} {rng.choice(STORIES)} {things}: "
     plain, told, answer = SKILLS[skill][1](rng, things)
     ask = plain if school or rng.random() < 0.5 else told

@@ -1,5 +1,5 @@
 """allocate: which rank takes which example at which step?"""
 
-from stages.allocate.stage import allocate
+from stages.allocate.stage import allocate, expected
 
-__all__ = ["allocate"]
+__all__ = ["allocate", "expected"]

@@ -66,18 +66,18 @@ def allocate(
     """
     selection, output = Path(selection), Path(output)
     _check(ranks, micro_batch, accumulation, epochs)
-    params = {
-        "strategy": strategy,
-        "ranks": ranks,
-        "micro_batch": micro_batch,
-        "accumulation": accumulation,
-        "epochs": epochs,
-        "seed": seed,
-        "rotate": rotate,
-    }
     source = artifacts.read_header(selection, "selection")
     content = [source.key, content_hash(selection)]
-    key = artifacts.stage_key("allocate", STAGE_VERSION, params=params, inputs=content)
+    params, key = expected(
+        content,
+        ranks=ranks,
+        strategy=strategy,
+        micro_batch=micro_batch,
+        accumulation=accumulation,
+        epochs=epochs,
+        seed=seed,
+        rotate=rotate,
+    )
     with artifacts.locked(output):
         if not force and (fresh := artifacts.fresh_header(output, "allocation", key)):
             artifacts.touch(output, "allocation")
@@ -96,6 +96,39 @@ def allocate(
         artifacts.write_json(artifacts.partial(output) / "manifest.json", header.to_json())
         artifacts.commit(output)
     return header
+
+
+def expected(
+    content: list[str],
+    *,
+    ranks: int,
+    strategy: str = "disjoint",
+    micro_batch: int = 1,
+    accumulation: int = 1,
+    epochs: int = 1,
+    seed: int = 0,
+    rotate: bool = False,
+) -> tuple[dict[str, Any], str]:
+    """The parameters and the key of the plan ``allocate`` would write, without reading anything.
+
+    Args:
+        content: the selection's key and the hash of its lines (``formats.selection.content_hash``).
+        ranks, strategy, micro_batch, accumulation, epochs, seed, rotate: as in ``allocate``.
+
+    Raises:
+        SettingError: a number is out of range.
+    """
+    _check(ranks, micro_batch, accumulation, epochs)
+    params = {
+        "strategy": strategy,
+        "ranks": ranks,
+        "micro_batch": micro_batch,
+        "accumulation": accumulation,
+        "epochs": epochs,
+        "seed": seed,
+        "rotate": rotate,
+    }
+    return params, artifacts.stage_key("allocate", STAGE_VERSION, params=params, inputs=content)
 
 
 def _check(ranks: int, micro_batch: int, accumulation: int, epochs: int) -> None:

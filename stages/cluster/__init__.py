@@ -1,5 +1,5 @@
 """cluster: which examples teach the same lesson?"""
 
-from stages.cluster.stage import cluster
+from stages.cluster.stage import cluster, expected
 
-__all__ = ["cluster"]
+__all__ = ["cluster", "expected"]

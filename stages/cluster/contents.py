@@ -31,6 +31,14 @@ class Contents:
     def __len__(self) -> int:
         return len(self.row)
 
+    def only(self, chosen: np.ndarray) -> Contents:
+        """Some of the contents; rows of the others count as not usable."""
+        place = np.full(len(self) + 1, -1)
+        place[chosen] = np.arange(len(chosen))
+        return Contents(
+            self.row[chosen], self.multiplicity[chosen], place[self.of_row], self.key[chosen]
+        )
+
 
 def find_contents(example_id: np.ndarray, status: np.ndarray) -> Contents:
     """Groups rows by content.

@@ -57,8 +57,11 @@ def fit(
     *,
     tries: int = 1,
     iterations: int = 100,
+    start: np.ndarray | None = None,
 ) -> np.ndarray:
     """Unit centroids (K', D) float32; K' < K when there are fewer distinct directions.
+
+    With ``start`` each centroid keeps its number, and one that loses all its rows stays where it was.
 
     Args:
         sample_SD: unit rows, float32; restored to within rounding afterwards.
@@ -67,12 +70,16 @@ def fit(
         seed: of the k-means++ start (Arthur and Vassilvitskii 2007).
         tries: starts; the best one is kept.
         iterations: at most so many Lloyd rounds.
+        start: (K, D) unit centroids to begin with.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
+    if start is not None and len(start) > len(sample_SD):
+        return start  # fewer rows than centroids say nothing about where they belong
     model = KMeans(
         n_clusters=min(clusters, len(sample_SD)),
+        init="k-means++" if start is None else start,
         n_init=tries,
         max_iter=iterations,
         random_state=seed % 2**32,
@@ -82,8 +89,13 @@ def fit(
     with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than K: see below
         label_S = model.fit(sample_SD, sample_weight=weight_S).labels_
-    centroid_KD = model.cluster_centers_[np.unique(label_S)].astype(np.float32)
-    return unit(centroid_KD)
+    used = np.unique(label_S)
+    centroid_KD = unit(model.cluster_centers_.astype(np.float32))
+    if start is None:
+        return centroid_KD[used]
+    kept_KD = start.copy()
+    kept_KD[used] = centroid_KD[used]
+    return kept_KD
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,31 +11,17 @@ import numpy as np
 from formats import artifacts
 from formats import clusters as clusters_format
 from formats.artifacts import Header
+from formats.clusters import Clusters
 from formats.errors import ArtifactError, SettingError
 from formats.signatures import STATUS_NAMES, Signatures
-from stages.cluster import auto
-from stages.cluster.assign import assign
-from stages.cluster.contents import Contents, draw, find_contents
-from stages.cluster.fit import centre_rows, fit, load_sample, mean_direction
-from stages.cluster.spread import Sample, spread
+from stages.cluster.contents import Contents, find_contents
+from stages.cluster.mapping import Map, fresh, reused
+from stages.cluster.reuse import check_space, drift, listed
 from stages.reporting import Reporter, Silent
 
 STAGE_VERSION = 1
 SAMPLE = 50_000
 MEMORY = 2 << 30  # bytes
-_TRIES, _FEW_ROWS = 4, 20_000  # up to so many rows several starts cost little and help
-
-
-@dataclass(frozen=True)
-class Map:
-    """A fitted map before it is written. Shapes as in ``formats.clusters``; U contents."""
-
-    centroid_KD: np.ndarray
-    centre_D: np.ndarray
-    spread_K: np.ndarray
-    label_U: np.ndarray
-    similarity_U: np.ndarray
-    notes: dict[str, Any]
 
 
 def cluster(
@@ -48,6 +33,9 @@ def cluster(
     seed: int = 0,
     sample: int = SAMPLE,
     memory: int = MEMORY,
+    reuse: Path | None = None,
+    extend: bool = False,
+    refit: bool = False,
     force: bool = False,
     reporter: Reporter = Silent(),
 ) -> Header:
@@ -65,6 +53,10 @@ def cluster(
         seed: of the sample and of k-means++.
         sample: contents to fit on, at most.
         memory: bytes for the sample and its working copies; a smaller sample is taken to keep to it.
+        reuse: an older ``clusters.zarr`` whose centroids and cluster numbers are kept; ``clusters``
+            and ``centre`` are then its own. Drift is reported in ``stats["drift"]``.
+        extend: with ``reuse``, open new clusters for what fits none of the old ones.
+        refit: with ``reuse``, fit again, starting from the old centroids.
         force: do it again even when the output is up to date.
         reporter: where messages go.
 
@@ -72,35 +64,101 @@ def cluster(
         The header of the map.
 
     Raises:
-        SettingError: ``clusters`` or ``sample`` is out of range.
-        ArtifactError: the signatures cannot be read, or hold nothing to cluster.
+        SettingError: ``clusters`` or ``sample`` is out of range, ``clusters`` is given with
+            ``reuse``, or ``extend`` or ``refit`` without it.
+        ArtifactError: the signatures or the old map cannot be read, are not of one signature space,
+            or hold nothing to cluster.
         OutputBusyError: another process is writing the output.
     """
     signatures, output = Path(signatures), Path(output)
     _check(clusters, sample)
     source = Signatures.open(signatures)
-    sample = _affordable(sample, source.dims, memory, clusters)
-    params = {"clusters": clusters, "centre": centre, "seed": seed, "sample": sample}
-    key = artifacts.stage_key("cluster", STAGE_VERSION, params=params, inputs=[source.header.key])
+    old = Clusters.open(Path(reuse)) if reuse else None
+    if old is not None:
+        check_space(source, old)
+    params, key = expected(
+        source.header.key,
+        source.dims,
+        clusters=clusters,
+        centre=centre,
+        seed=seed,
+        sample=sample,
+        memory=memory,
+        reuse=old.header if old else None,
+        extend=extend,
+        refit=refit,
+    )
     with artifacts.locked(output):
-        if not force and (fresh := artifacts.fresh_header(output, "clusters", key)):
+        if not force and (current := artifacts.fresh_header(output, "clusters", key)):
             artifacts.touch(output, "clusters")
             reporter.message(f"{output} is up to date")
-            return fresh
+            return current
         contents = find_contents(source.column("example_id"), source.column("status"))
         if not len(contents):
             raise ArtifactError(
                 f"{signatures} has no usable row among {source.rows}: nothing to cluster",
                 fix="look at the statuses of its rows; a longer --max-length may help",
             )
-        found = _map(source, contents, params, reporter)
+        if old is None:
+            found = fresh(source, contents, params, reporter)
+        else:
+            found = reused(source, contents, old, params, reporter)
         arrays = _arrays(source, contents, found)
         stats = {**_stats(arrays, contents), **found.notes}
+        if old is not None:
+            clustered = arrays["label"] >= 0
+            stats["drift"] = drift(old, arrays["label"][clustered], arrays["similarity"][clustered])
         _report(stats, reporter)
-        header = _header(source, output, key, params, stats)
+        header = _header(source, old, output, key, params, stats)
         clusters_format.write(artifacts.fresh_partial(output), arrays, header, source.block)
         artifacts.commit(output)
     return header
+
+
+def expected(
+    signatures: str,
+    dims: int,
+    *,
+    clusters: int | Literal["auto"] = "auto",
+    centre: bool = True,
+    seed: int = 0,
+    sample: int = SAMPLE,
+    memory: int = MEMORY,
+    reuse: Header | None = None,
+    extend: bool = False,
+    refit: bool = False,
+) -> tuple[dict[str, Any], str]:
+    """The parameters and the key of the map that ``cluster`` would write, without reading anything.
+
+    Args:
+        signatures: the key of the signatures.
+        dims: their D.
+        clusters, centre, seed, sample, memory, extend, refit: as in ``cluster``.
+        reuse: the header of the older map.
+
+    Raises:
+        SettingError: ``clusters`` or ``sample`` is out of range, ``clusters`` is given with
+            ``reuse``, or ``extend`` or ``refit`` without it.
+    """
+    _check(clusters, sample)
+    if (extend or refit) and reuse is None:
+        raise SettingError(
+            f"--{'extend' if extend else 'refit'} needs an older map",
+            fix="add --reuse clusters.zarr",
+        )
+    if reuse is not None and clusters != "auto":
+        raise SettingError(
+            f"--clusters {clusters} and --reuse are both given: an older map has its own clusters",
+            fix="leave one out",
+        )
+    params = {"clusters": clusters, "centre": centre, "seed": seed}
+    inputs = [signatures]
+    if reuse is not None:
+        params |= {"clusters": reuse.stats["clusters"], "centre": reuse.params["centre"]}
+        params |= {"reuse": True, "extend": extend, "refit": refit}
+        inputs.append(reuse.key)
+    params["sample"] = _affordable(sample, dims, memory, params["clusters"])
+    return params, artifacts.stage_key("cluster", STAGE_VERSION, params=params, inputs=inputs)
 
 
 def _check(clusters: int | str, sample: int) -> None:
@@ -123,60 +181,6 @@ def _affordable(sample: int, dims: int, memory: int, clusters: int | str) -> int
         )
     wanted = max(sample, clusters) if isinstance(clusters, int) else sample
     return min(wanted, fits)
-
-
-def _map(source: Signatures, contents: Contents, params: dict[str, Any], reporter: Reporter) -> Map:
-    """Fits on a sample, assigns every content, numbers the clusters."""
-    chosen = draw(contents, params["sample"], params["seed"])
-    sample_SD = load_sample(source, contents, chosen)
-    weight_S = contents.multiplicity[chosen].astype(np.float64)
-    centre_D = np.zeros(source.dims, dtype=np.float32)
-    if params["centre"]:
-        centre_D = mean_direction(sample_SD, weight_S)
-    length_S = centre_rows(sample_SD, centre_D)
-    wanted, notes = _number(params, sample_SD, weight_S, reporter)
-    tries = _TRIES if len(chosen) <= _FEW_ROWS else 1
-    centroid_KD = fit(sample_SD, weight_S, wanted, params["seed"], tries=tries)
-    with reporter.progress("cluster", source.rows) as advance:
-        label_U, similarity_U = assign(source, contents, centroid_KD, centre_D, advance)
-    order, label_U = number(label_U, contents.multiplicity)
-    if len(order) < wanted:
-        reporter.message(f"{len(order)} clusters instead of {wanted}: the others were empty")
-    norm_S = source.column("norm")[contents.row[chosen]]
-    sample = Sample(sample_SD, length_S, weight_S, norm_S, label_U[chosen])
-    spread_K = spread(sample, centre_D, len(order))
-    return Map(centroid_KD[order], centre_D, spread_K, label_U, similarity_U, notes)
-
-
-def _number(
-    params: dict[str, Any], sample_SD: np.ndarray, weight_S: np.ndarray, reporter: Reporter
-) -> tuple[int, dict[str, Any]]:
-    """K, and why when it was chosen here."""
-    if params["clusters"] != "auto":
-        return params["clusters"], {}
-    # Ids are hashes, so the first contents by id are as good a sample as any.
-    part = slice(0, auto.SAMPLE)
-    choice = auto.choose(sample_SD[part], weight_S[part], params["seed"])
-    reporter.message(choice.reason)
-    return choice.clusters, {"auto": {"reason": choice.reason, "curve": choice.curve}}
-
-
-def number(label_U: np.ndarray, multiplicity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Drops empty clusters and numbers the others by descending size, then smallest id.
-
-    Args:
-        label_U: (U) provisional labels, contents ascending by id.
-        multiplicity: (U) rows of each content.
-
-    Returns:
-        The provisional labels in their new order, and the (U) int32 new labels.
-    """
-    used, first, inverse = np.unique(label_U, return_index=True, return_inverse=True)
-    size = np.bincount(inverse, weights=multiplicity)
-    order = np.lexsort((first, -size))
-    renumbered = np.empty(len(used), dtype=np.int32)
-    renumbered[order] = np.arange(len(used), dtype=np.int32)
-    return used[order], renumbered[inverse]
 
 
 def _arrays(source: Signatures, contents: Contents, found: Map) -> dict[str, np.ndarray]:
@@ -208,7 +212,7 @@ def _sums(label: np.ndarray, value: np.ndarray, clusters: int) -> np.ndarray:
 def _stats(arrays: dict[str, np.ndarray], contents: Contents) -> dict[str, Any]:
     label, size = arrays["label"], arrays["size"]
     left_out = np.bincount(arrays["status"][label < 0], minlength=len(STATUS_NAMES))
-    share = size / size.sum()
+    share = size[size > 0] / size.sum()
     similarity = arrays["similarity"][label >= 0].astype(np.float64)
     return {
         "rows": len(label),
@@ -237,25 +241,43 @@ def _report(stats: dict[str, Any], reporter: Reporter) -> None:
         f"clusters of {stats['smallest']:,} to {stats['largest']:,} rows; mean similarity "
         f"{stats['mean_similarity']:.3f}"
     )
+    if "opened" in stats:
+        reporter.message(f"{stats['opened']} new clusters were opened")
+    if "drift" in stats:
+        _report_drift(stats["drift"], reporter)
+
+
+def _report_drift(found: dict[str, Any], reporter: Reporter) -> None:
+    (reporter.warn if found["refit"] else reporter.message)(found["advice"])
+    for name, words in (("grew", "at least doubled their share"), ("vanished", "are empty now")):
+        if found[name]:
+            reporter.message(f"clusters that {words}: {listed(found[name])}")
 
 
 def _header(
-    source: Signatures, output: Path, key: str, params: dict[str, Any], stats: dict[str, Any]
+    source: Signatures,
+    old: Clusters | None,
+    output: Path,
+    key: str,
+    params: dict[str, Any],
+    stats: dict[str, Any],
 ) -> Header:
-    path, folder = source.path, output.parent
+    folder = output.parent
     return Header(
         kind="clusters",
         key=key,
         params=params,
         inputs=[
             {
-                "path": os.path.relpath(path, folder),
-                "sha256": source.header.key,
-                "rows": source.rows,
+                "path": os.path.relpath(read.path, folder),
+                "sha256": read.header.key,
+                "rows": read.rows,
             }
+            for read in (source, old)
+            if read is not None
         ],
         stats=stats,
-        dataset=artifacts.rebase_dataset(source.header.dataset, path.parent, folder),
+        dataset=artifacts.rebase_dataset(source.header.dataset, source.path.parent, folder),
         extra={
             name: source.header.extra[name]
             for name in ("space", "space_id", "rendering")

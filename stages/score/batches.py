@@ -21,11 +21,13 @@ class Signer:
         sign: a batch to (B, D) raw signatures and (B,) losses.
         device: of the model.
         budget: padded tokens in a batch; lowered for good when memory runs out.
+        exact: whether it computes in float32.
     """
 
     sign: Callable[[Batch], tuple[torch.Tensor, torch.Tensor]]
     device: str
     budget: int
+    exact: bool = True
 
 
 def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:

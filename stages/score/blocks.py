@@ -8,6 +8,7 @@ of the result, does not depend on which process computes the block.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ import numpy as np
 from formats import artifacts, blocks
 from formats.data import Dataset
 from formats.errors import ArtifactError
-from formats.rendering import Rendered, Renderer
+from formats.rendering import Rendered
 from formats.signatures import DUPLICATE, NONFINITE, OK, STATUS_NAMES, TRUNCATED, create
 from stages import models
 from stages.reporting import Reporter
+from stages.score import loading
 from stages.score.batches import Signer, sign_rows
 from stages.score.reuse import Known, as_keys
+from stages.score.settings import Job
 
 PENDING = 255
 
@@ -99,13 +102,11 @@ def partial_key(path: Path) -> str | None:
 def fill(
     group: Any,
     dataset: Dataset,
-    files: models.ModelFiles,
+    job: Job,
+    signing: Sequence[models.ModelFiles],
     *,
-    settings: Any,
     known: Known,
     share: Share,
-    batch_tokens: int | None,
-    trust_remote_code: bool,
     reporter: Reporter,
 ) -> None:
     """Computes this share's pending blocks, each written as soon as it is done.
@@ -113,47 +114,58 @@ def fill(
     Args:
         group: the open, half-done artifact.
         dataset: the examples.
-        files: the model; loaded only when a row must really be computed.
-        settings: ``ScoreSettings``.
+        job: the settings.
+        signing: the models; loaded only when a row must really be computed.
         known: results to copy instead.
         share: which blocks.
-        batch_tokens, trust_remote_code, reporter: as in ``score``.
+        reporter: hears progress and warnings.
 
     Raises:
-        ModelError: the model cannot be loaded or hooked.
+        ModelError: a model cannot be loaded or hooked.
     """
     todo = share.pending(group)
     if not todo:
         return
-    tokenizer = models.load_tokenizer(files, trust_remote_code=trust_remote_code)
-    renderer = Renderer(
-        tokenizer, max_length=settings.max_length, chat_template=settings.chat_template
-    )
-    work = _Work(dataset, renderer, known, first_occurrence(dataset.ids))
-    signer: Signer | None = None
+    work = _Work(job, dataset, signing, known, reporter)
     with reporter.progress("score", sum(part.stop - part.start for part in todo)) as advance:
         for part in todo:
-            block = _Block(part, dataset.ids[part], settings.dims)
+            block = _Block(part, dataset.ids[part], group["signature"].shape[1])
             missing = block.copy_known(work)
-            if len(missing):
-                rendered = block.render(work, missing)
-                if rendered and signer is None:
-                    signer = load_signer(files, settings, batch_tokens, trust_remote_code)
-                if signer is not None:
-                    block.sign(rendered, signer)
+            rendered = block.render(work, missing)
+            if rendered:
+                block.sign(rendered, work.signer(rendered))
             block.write(group)
             advance(part.stop - part.start, f"{work.reused:,} reused" if work.reused else "")
 
 
-@dataclass
 class _Work:
-    """What all blocks share."""
+    """What all blocks share: how to render, what is known, and the signer, made when first needed."""
 
-    dataset: Dataset
-    renderer: Renderer
-    known: Known
-    first: np.ndarray
-    reused: int = 0
+    def __init__(
+        self,
+        job: Job,
+        dataset: Dataset,
+        signing: Sequence[models.ModelFiles],
+        known: Known,
+        reporter: Reporter,
+    ) -> None:
+        self.job, self.dataset, self.signing = job, dataset, signing
+        self.known, self.reporter = known, reporter
+        self.first = first_occurrence(dataset.ids)
+        self.reused = 0
+        self.renderer = loading.renderer(job, signing[-1])
+        # With a proxy the tokens that training will see are those of the other model.
+        other = job.counting()
+        same = other.tokenizer_sha256 == signing[-1].tokenizer_sha256
+        self.counter = None if same else loading.renderer(job, other)
+        self._signer: Signer | None = None
+
+    def signer(self, rendered: dict[int, Rendered]) -> Signer:
+        """The signer; its first batch is also what it is tested on."""
+        if self._signer is None:
+            self._signer = loading.signer(self.job, self.signing, self.reporter)
+            loading.check_invariance(self._signer, list(rendered.values()), self.reporter)
+        return self._signer
 
 
 class _Block:
@@ -188,14 +200,20 @@ class _Block:
     def render(self, work: _Work, rows: np.ndarray) -> dict[int, Rendered]:
         """Renders rows of the block, notes their tokens and status, and returns those to sign."""
         wanted = {}
-        for i in rows.tolist():
-            row = work.renderer(work.dataset[self.part.start + i])
-            self.columns["prompt_tokens"][i] = row.prompt_tokens
-            self.columns["response_tokens"][i] = row.response_tokens
-            if self.columns["status"][i] != DUPLICATE:
-                self.columns["status"][i] = row.status
-                if row.status in (OK, TRUNCATED):
-                    wanted[i] = row
+        missing = set(rows.tolist())
+        # Counts by another tokenizer are no part of a signature and are never copied.
+        for i in range(len(self.columns["status"])) if work.counter else sorted(missing):
+            example = work.dataset[self.part.start + i]
+            row = work.renderer(example) if i in missing else None
+            counted = work.counter(example) if work.counter else row
+            assert counted is not None
+            self.columns["prompt_tokens"][i] = counted.prompt_tokens
+            self.columns["response_tokens"][i] = counted.response_tokens
+            if row is None or self.columns["status"][i] == DUPLICATE:
+                continue
+            self.columns["status"][i] = max(row.status, counted.status)
+            if self.columns["status"][i] in (OK, TRUNCATED):
+                wanted[i] = row
         return wanted
 
     def sign(self, rendered: dict[int, Rendered], signer: Signer) -> None:
@@ -213,27 +231,6 @@ class _Block:
         """Writes the block, its status last: that marks it as done."""
         for name, values in self.columns.items():  # status stands last in the dictionary
             group[name][self.part] = values
-
-
-def load_signer(
-    files: models.ModelFiles, settings: Any, batch_tokens: int | None, trust_remote_code: bool
-) -> Signer:
-    """The model, hooked for the settings' kind of signature, on this process's device.
-
-    Raises:
-        ModelError: the model cannot be loaded.
-        SettingError: no layer matches.
-    """
-    from stages.score.signers import GradientSigner, HeadSigner
-
-    device = models.compute_device()
-    dtype = models.resolve_dtype(settings.dtype, device)
-    model = models.load_model(files, dtype=dtype, trust_remote_code=trust_remote_code).to(device)
-    shape = {"rank": settings.rank, "dims": settings.dims, "seed": settings.seed}
-    budget = batch_tokens or (16_384 if device.startswith("cuda") else 4_096)
-    if settings.kind == "head":
-        return Signer(HeadSigner(model, **shape), device, budget)
-    return Signer(GradientSigner(model, layers=settings.layers, **shape), device, budget)
 
 
 def first_occurrence(ids: np.ndarray) -> np.ndarray:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from formats import artifacts
 from formats.errors import ClusterCliError, WorkerError
 from stages import workers
 from stages.reporting import Reporter, Silent
 from stages.score import stage
+from stages.score.settings import Job
 
 
-def score_in_launch(job: Any, *, force: bool, reporter: Reporter) -> artifacts.Header:
+def score_in_launch(job: Job, *, force: bool, reporter: Reporter) -> artifacts.Header:
     """As ``score``, as one of the ranks: rank 0 decides and seals, all compute.
 
     Args:
@@ -33,26 +33,25 @@ def score_in_launch(job: Any, *, force: bool, reporter: Reporter) -> artifacts.H
     if not dist.is_initialized():
         dist.init_process_group("gloo")
     reporter = reporter if place.rank == 0 else Silent()
-    files = job.files()
-    key = job.key(files)
+    target = stage.Target.of(job)
     with artifacts.locked(job.output) if place.rank == 0 else contextlib.nullcontext():
         started = time.monotonic()
         fresh = None
         with _together(place.rank):
             if place.rank == 0 and not force:
-                fresh = stage.up_to_date(job.output, key, reporter)
+                fresh = stage.up_to_date(job.output, target.key, reporter)
         if _from_first(fresh is not None):
             return artifacts.read_header(job.output, "signatures")
         with stage.open_job_data(job, reporter) as dataset:
             with _together(place.rank):
                 if place.rank == 0:
-                    stage.prepare(job, dataset, key, force, reporter)
+                    stage.prepare(job, dataset, target, force, reporter)
             with _together(place.rank):
-                stage.work(job, dataset, files, place, reporter)
+                stage.work(job, dataset, target, place, reporter)
             with _together(place.rank):
                 if place.rank == 0:
                     seconds = time.monotonic() - started
-                    stage.finish(job, dataset, files, key, seconds, reporter)
+                    stage.finish(job, dataset, target, seconds, reporter)
     return artifacts.read_header(job.output, "signatures")
 
 

@@ -5,15 +5,15 @@ Shape legend: B examples, T tokens, I layer inputs, O layer outputs, k projectio
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from formats.errors import ModelError, SettingError
+from formats.errors import ModelError
 from stages.score.head import Batch, Head, Positions, last_hidden
+from stages.score.layers import choose_layers, linear_shape
 from stages.score.projections import Fold, projection
 
 Signed = tuple[torch.Tensor, torch.Tensor]  # (B, D) float32 not yet normalised, (B,) float32 losses
@@ -80,7 +80,9 @@ class GradientSigner:
         return self._total_BD, loss_B
 
     def _layer(self, name: str, module: Any) -> _Layer:
-        size_O, size_I = linear_shape(module)
+        shape = linear_shape(module)
+        assert shape is not None  # chosen for having one
+        size_O, size_I = shape
         weight = module.weight
         # Layers that read the same tensor share its projection: one matmul for q, k and v.
         parent = name.rpartition(".")[0]
@@ -165,48 +167,6 @@ class HeadSigner:
         total_BD = torch.zeros(rows, self.dims, device=hidden_SE.device)
         self.fold.add(total_BD, product_Bkk.flatten(1))
         return total_BD, loss_B
-
-
-def choose_layers(model: Any, layers: str) -> list[str]:
-    """Names of the linear layers to sign, in the model's order; never the output head.
-
-    Raises:
-        SettingError: the pattern is no regular expression, or nothing matches.
-    """
-    head = model.get_output_embeddings()
-    names = [
-        name
-        for name, module in model.named_modules()
-        if module is not head and linear_shape(module) is not None
-    ]
-    if layers != "all":
-        names = _matching(names, layers)
-    if not names:
-        raise SettingError(f"--layers {layers!r} matches no linear layer of the model")
-    return names
-
-
-def _matching(names: list[str], layers: str) -> list[str]:
-    last = re.fullmatch(r"last:(\d+)", layers)
-    if last:
-        numbers = {name: re.search(r"\.(\d+)\.", name) for name in names}
-        found = {name: int(match[1]) for name, match in numbers.items() if match}
-        depths = sorted(set(found.values()))[-int(last[1]) or len(names) :]
-        return [name for name in names if found.get(name) in depths]
-    try:
-        return [name for name in names if re.search(layers, name)]
-    except re.error as error:
-        raise SettingError(f"--layers {layers!r} is no regular expression ({error})") from error
-
-
-def linear_shape(module: Any) -> tuple[int, int] | None:
-    """(outputs, inputs) of a linear layer, GPT-2's Conv1D included; None for anything else."""
-    if isinstance(module, torch.nn.Linear):
-        return module.out_features, module.in_features
-    if type(module).__name__ == "Conv1D" and getattr(module, "weight", None) is not None:
-        size_I, size_O = module.weight.shape
-        return size_O, size_I
-    return None
 
 
 def _start_graph(module: Any, inputs: tuple[torch.Tensor, ...]) -> None:

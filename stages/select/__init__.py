@@ -1,5 +1,5 @@
 """select: which examples are worth training on, and how much does each count?"""
 
-from stages.select.stage import select
+from stages.select.stage import expected, select
 
-__all__ = ["select"]
+__all__ = ["expected", "select"]

@@ -26,7 +26,7 @@ def appetites(quota: str, size_K: np.ndarray, spread_K: np.ndarray) -> np.ndarra
     Raises:
         SettingError: there is no such quota.
     """
-    size_K = size_K.astype(np.float64)
+    size_K = np.maximum(size_K.astype(np.float64), 1)  # an empty cluster has no capacity anyway
     if quota == "equal":
         return np.ones(len(size_K))
     if quota == "proportional":

@@ -68,23 +68,20 @@ def select(
         OutputBusyError: another process is writing the output.
     """
     budget = Budget(fraction, count, tokens)
-    chosen_method = methods.find(method)
-    budget.check(chosen_method.needs_budget)
-    if not 0 <= trim < 0.5:
-        raise SettingError(f"--trim is {trim}", fix="give a fraction from 0 to below 0.5")
+    chosen_method = _check(method, budget, trim)
     source = Clusters.open(Path(clusters))
-    params = {
-        "method": method,
-        "fraction": fraction,
-        "count": count,
-        "tokens": tokens,
-        "quota": quota,
-        "within": within,
-        "trim": trim,
-        "weights": weights,
-        "seed": seed,
-    }
-    key = artifacts.stage_key("select", STAGE_VERSION, params=params, inputs=[source.header.key])
+    params, key = expected(
+        source.header.key,
+        method=method,
+        fraction=fraction,
+        count=count,
+        tokens=tokens,
+        quota=quota,
+        within=within,
+        trim=trim,
+        weights=weights,
+        seed=seed,
+    )
     settings = methods.Settings(quota, within, trim, seed)
 
     def make(folder: Path | None) -> tuple[Header, dict[str, np.ndarray]]:
@@ -113,6 +110,51 @@ def select(
     return header
 
 
+def expected(
+    clusters: str,
+    *,
+    method: str = "cluster",
+    fraction: float | None = None,
+    count: int | None = None,
+    tokens: int | None = None,
+    quota: str = "equal",
+    within: str = "farthest",
+    trim: float = 0.01,
+    weights: bool = True,
+    seed: int = 0,
+) -> tuple[dict[str, Any], str]:
+    """The parameters and the key of the selection ``select`` would write, without reading anything.
+
+    Args:
+        clusters: the key of the cluster map.
+        method, fraction, count, tokens, quota, within, trim, weights, seed: as in ``select``.
+
+    Raises:
+        SettingError: an unknown method, or a value out of range.
+    """
+    _check(method, Budget(fraction, count, tokens), trim)
+    params = {
+        "method": method,
+        "fraction": fraction,
+        "count": count,
+        "tokens": tokens,
+        "quota": quota,
+        "within": within,
+        "trim": trim,
+        "weights": weights,
+        "seed": seed,
+    }
+    return params, artifacts.stage_key("select", STAGE_VERSION, params=params, inputs=[clusters])
+
+
+def _check(method: str, budget: Budget, trim: float) -> methods.Method:
+    found = methods.find(method)
+    budget.check(found.needs_budget)
+    if not 0 <= trim < 0.5:
+        raise SettingError(f"--trim is {trim}", fix="give a fraction from 0 to below 0.5")
+    return found
+
+
 def _columns(pool: Pool, chosen: np.ndarray, weight_M: np.ndarray) -> dict[str, np.ndarray]:
     return {
         "row": pool.row[chosen],
@@ -135,7 +177,7 @@ def _stats(
         "selected": len(chosen),
         "fraction": round(len(chosen) / len(pool), 6),
         "repeated": int((~pool.distinct[chosen]).sum()),
-        "clusters": pool.clusters,
+        "clusters": int((pool.size > 0).sum()),
         "clusters_represented": len(np.unique(pool.label[chosen])),
         **effective(weight_M),
         "largest_weight": round(float(weight_M.max()), 6),

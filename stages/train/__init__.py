@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,7 +123,7 @@ def train(
     )
     settings.check(force=force)
     config.build(settings, opened, "float32")  # contradictions show before anything is started
-    settings = settings.with_key(VERSION, _inputs(opened, files))
+    settings = settings.with_key(VERSION, _inputs(opened.header.key, files))
     header = None if force else artifacts.fresh_header(output, "run", settings.key)
     if header is not None:
         reporter.message(f"{output.name} is up to date")
@@ -136,10 +138,34 @@ def train(
     return header
 
 
-def _inputs(allocation: Allocation, files: ModelFiles) -> dict[str, str]:
+def expected(allocation: str, files: ModelFiles, **given: Any) -> tuple[dict[str, Any], str]:
+    """The parameters and the key of the run that ``train`` would write, without opening anything.
+
+    Args:
+        allocation: the key of the allocation.
+        files: the model.
+        given: arguments of ``train``; those that are left out have their defaults.
+
+    Raises:
+        SettingError: a value is out of range, or the DeepSpeed file cannot be read.
+    """
+    arguments = {name: p.default for name, p in inspect.signature(train).parameters.items()} | given
+    names = {field.name for field in dataclasses.fields(Settings)} & arguments.keys()
+    path = arguments["deepspeed"]
+    here = {"allocation": "", "model": files.name, "output": "", "quiet": True}
+    file = {
+        "deepspeed": config.read_file(Path(path)) if path else None,
+        "deepspeed_path": str(path),
+    }
+    settings = Settings(**{name: arguments[name] for name in names} | here | file)
+    settings.check()
+    return settings.params(), settings.with_key(VERSION, _inputs(allocation, files)).key
+
+
+def _inputs(allocation: str, files: ModelFiles) -> dict[str, str]:
     """Content hashes of all that is read."""
     return {
-        "allocation": allocation.header.key,
+        "allocation": allocation,
         "model": files.weights_sha256,
         "tokenizer": files.tokenizer_sha256,
     }

@@ -121,14 +121,14 @@ class Settings:
         return replace(self, key=key, inputs=inputs)
 
     def differences(self, other: Settings) -> list[str]:
-        """What makes the other one's key another, in words."""
+        """What makes this one's key another than the other one's, in words."""
         mine = {**self.params(), **self.inputs}
         theirs = {**other.params(), **other.inputs}
         changed = [name for name in mine if mine[name] != theirs.get(name)]
         return [
             f"another {name}"
             if name in self.inputs
-            else f"{name} {theirs.get(name)!r} instead of {mine[name]!r}"
+            else f"{name} {mine[name]!r} instead of {theirs.get(name)!r}"
             for name in changed
         ]
 

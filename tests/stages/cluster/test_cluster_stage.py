@@ -15,7 +15,7 @@ from stages.cluster.assign import nearest
 from stages.cluster.auto import choose, knee
 from stages.cluster.contents import draw, find_contents
 from stages.cluster.fit import unit
-from stages.cluster.stage import number
+from stages.cluster.mapping import number
 from tests.synthetic import Notes, lessons, make_ids, write_signatures
 
 COLUMNS = ("label", "similarity", "centroid", "centre", "size", "tokens", "spread")

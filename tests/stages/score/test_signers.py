@@ -9,7 +9,8 @@ import torch
 
 from formats.errors import ModelError, SettingError
 from stages.score.head import Batch, Head, Positions, last_hidden
-from stages.score.signers import GradientSigner, HeadSigner, choose_layers
+from stages.score.layers import choose_layers, coverage
+from stages.score.signers import GradientSigner, HeadSigner
 from tests import tiny
 
 LENGTHS = (14, 9, 7, 11)
@@ -189,3 +190,28 @@ def test_a_layer_that_mixes_examples_is_named() -> None:
     model.model.layers[0].mlp.down_proj = Flattened()
     with pytest.raises(ModelError, match=r"layer model.layers.0.mlp.down_proj mixes the tokens"):
         signer(make_batch())
+
+
+def test_coverage_names_what_cannot_be_seen() -> None:
+    assert coverage(tiny.model()) == (1.0, [])
+    assert coverage(family("gpt2")) == (1.0, [])
+    import transformers as t
+
+    mixture = t.MixtralForCausalLM(
+        t.MixtralConfig(
+            vocab_size=259,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            num_local_experts=4,
+            pad_token_id=0,
+        )
+    )
+    share, hidden = coverage(mixture)
+    experts = 2 * 4 * 3 * 32 * 64
+    router = 2 * 4 * 32  # a bare matrix as well
+    attention = 2 * (2 * 32 * 32 + 2 * 16 * 32)
+    assert share == attention / (experts + router + attention)
+    assert hidden == ["model.layers.*.mlp.experts", "model.layers.*.mlp.gate"]

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -226,7 +227,7 @@ def test_a_second_writer_is_told_who_holds_the_output(tmp_path: Path, base: str)
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(SettingError, match="^--kind 'x' is unknown; use gradient or head$"):
+    with pytest.raises(SettingError, match="^--kind 'x' is unknown; use gradient, head, "):
         ScoreSettings(kind="x")
     with pytest.raises(SettingError, match="^--layers goes with --kind gradient; drop --layers$"):
         ScoreSettings(kind="head", layers="last:2")
@@ -313,6 +314,103 @@ def test_ranks_of_somebody_elses_launch_work_together(tmp_path: Path, base: str)
     )
     assert done.returncode == 0, done.stderr
     assert arrays(tmp_path / "one.zarr") == arrays(tmp_path / "two.zarr")
+
+
+@pytest.mark.parametrize(
+    ("kind", "dims"), [("head", 64), ("embedding", 32), ("loss", 1), ("gradient", 64)]
+)
+def test_every_kind_has_its_width_and_the_same_losses(
+    tmp_path: Path, base: str, kind: str, dims: int
+) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(8))
+    score([str(data)], base, tmp_path / "s", settings=replace(SMALL, kind=kind))
+    score([str(data)], base, tmp_path / "g", settings=SMALL)
+    signatures, reference = Signatures.open(tmp_path / "s"), Signatures.open(tmp_path / "g")
+    assert signatures.dims == dims
+    np.testing.assert_allclose(signatures.column("loss"), reference.column("loss"), rtol=1e-5)
+    lengths = np.linalg.norm(signatures.column("signature").astype(float), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-3)
+
+
+def test_a_trajectory_is_the_losses_at_its_checkpoints(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(8))
+    later = str(tiny.save(tmp_path / "later", seed=5))
+    settings = replace(SMALL, kind="trajectory")
+    score([str(data)], base, tmp_path / "t", settings=settings, checkpoints=[base, later])
+    trajectory = Signatures.open(tmp_path / "t")
+    recovered = trajectory.column("signature").astype(float) * trajectory.column("norm")[:, None]
+    for place, model in enumerate((base, later)):
+        score([str(data)], model, tmp_path / str(place), settings=replace(SMALL, kind="loss"))
+        loss = Signatures.open(tmp_path / str(place)).column("loss")
+        np.testing.assert_allclose(recovered[:, place], loss, rtol=2e-3)
+    with pytest.raises(SettingError, match="^--checkpoint goes with --kind trajectory"):
+        score([str(data)], base, tmp_path / "x", settings=SMALL, checkpoints=[base])
+
+
+def test_a_proxy_signs_and_the_model_counts_tokens(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(8))
+    tiny.model(seed=9).save_pretrained(tmp_path / "proxy")
+    with_bos = tiny.tokenizer()
+    with_bos.chat_template = (
+        "{% for m in messages %}<s>{{ m.content }}</s>{% if m.role == 'user' %}!!{% endif %}"
+        "{% endfor %}"
+    )
+    with_bos.save_pretrained(tmp_path / "proxy")
+    proxy = str(tmp_path / "proxy")
+    score([str(data)], base, tmp_path / "both", settings=SMALL, proxy=proxy)
+    score([str(data)], base, tmp_path / "model", settings=SMALL)
+    score([str(data)], proxy, tmp_path / "proxied", settings=SMALL)
+    both, model, proxied = (
+        Signatures.open(tmp_path / name) for name in ("both", "model", "proxied")
+    )
+    assert both.column("signature").tobytes() == proxied.column("signature").tobytes()
+    assert both.column("prompt_tokens").tobytes() == model.column("prompt_tokens").tobytes()
+    assert model.column("prompt_tokens").tobytes() != proxied.column("prompt_tokens").tobytes()
+    assert both.space_id == proxied.space_id
+
+
+def test_a_warm_up_changes_the_model_and_leaves_nothing_behind(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(40))
+    warm = replace(SMALL, warmup_fraction=0.5)
+    for name in ("a", "b"):
+        score([str(data)], base, tmp_path / name, settings=warm)
+    score([str(data)], base, tmp_path / "cold", settings=SMALL)
+    a, b, cold = (Signatures.open(tmp_path / name) for name in ("a", "b", "cold"))
+    assert a.column("signature").tobytes() == b.column("signature").tobytes()
+    assert a.column("loss").mean() < cold.column("loss").mean()
+    assert a.space_id != cold.space_id
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "cold", "data.jsonl"]
+
+
+def test_a_lora_warm_up_needs_no_more_than_its_name(tmp_path: Path, base: str) -> None:
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(40))
+    warm = replace(SMALL, warmup_fraction=0.5, warmup="lora")
+    score([str(data)], base, tmp_path / "a", settings=warm)
+    score([str(data)], base, tmp_path / "cold", settings=SMALL)
+    a, cold = Signatures.open(tmp_path / "a"), Signatures.open(tmp_path / "cold")
+    assert a.column("loss").mean() < cold.column("loss").mean()
+
+
+def test_an_order_the_template_refuses_is_named_before_any_model_is_loaded(
+    tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from formats.errors import DataError
+    from stages import models
+
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}"
+        "{% endif %}{{ m.content }}</s>{% endfor %}"
+    )
+    tiny.model().save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    rows = [{"messages": turns}] * 3
+    rows.append({"messages": [{"role": "system", "content": "s"}, *turns]})
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", rows)
+    monkeypatch.delattr(models, "load_model")
+    with pytest.raises(DataError, match=r"data\.jsonl:4 \(row 3\): .*no system"):
+        score([str(data)], str(tmp_path / "model"), tmp_path / "s", settings=SMALL)
 
 
 def test_limit_reads_the_first_rows_only(tmp_path: Path, base: str) -> None:

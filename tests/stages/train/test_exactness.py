@@ -127,7 +127,7 @@ def prepare(folder: Path, ranks: int) -> Cases:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Any:
     @cache
     def of(ranks: int) -> Cases:
         return prepare(tmp_path_factory.mktemp(f"ranks{ranks}"), ranks)
@@ -176,9 +176,9 @@ def assert_same(got: dict[str, Any], expected: dict[str, Any], tolerance: float)
 @pytest.mark.parametrize("accumulation", [1, 3])
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_gradients_are_those_of_plain_pytorch(
-    trained: Any, ranks: int, accumulation: int, stage: int
+    matrix: Any, ranks: int, accumulation: int, stage: int
 ) -> None:
-    cases = trained(ranks)
+    cases = matrix(ranks)
     name = f"descent-{stage}-{accumulation}"
     losses, weights = plain(cases, name)
     assert cases.losses(name) == pytest.approx(losses, rel=1e-5)
@@ -188,15 +188,15 @@ def test_gradients_are_those_of_plain_pytorch(
 @RANKS
 @pytest.mark.parametrize("stage", [0, 2])
 @pytest.mark.parametrize("kind", ["adam", "ones"])
-def test_default_training_is_clipped_adamw(trained: Any, ranks: int, stage: int, kind: str) -> None:
-    cases = trained(ranks)
+def test_default_training_is_clipped_adamw(matrix: Any, ranks: int, stage: int, kind: str) -> None:
+    cases = matrix(ranks)
     losses, weights = plain(cases, f"{kind}-{stage}")
     assert cases.losses(f"{kind}-{stage}") == pytest.approx(losses, rel=1e-5)
     assert_same(cases.weights(f"{kind}-{stage}"), weights, 5e-5)
 
 
-def test_two_ranks_are_one_rank_with_twice_the_micro_batch(trained: Any) -> None:
-    one, two = trained(1), trained(2)
+def test_two_ranks_are_one_rank_with_twice_the_micro_batch(matrix: Any) -> None:
+    one, two = matrix(1), matrix(2)
     for name in ("descent-0-1", "descent-2-1", "adam-0", "adam-2"):
         assert two.losses(name) == pytest.approx(one.losses(name), rel=1e-5)
     for name in ("descent-0-1", "descent-2-1"):
@@ -205,8 +205,8 @@ def test_two_ranks_are_one_rank_with_twice_the_micro_batch(trained: Any) -> None
 
 @RANKS
 @pytest.mark.parametrize("micro_batch", [1, 4])
-def test_weight_three_is_three_copies(trained: Any, ranks: int, micro_batch: int) -> None:
-    cases = trained(ranks)
+def test_weight_three_is_three_copies(matrix: Any, ranks: int, micro_batch: int) -> None:
+    cases = matrix(ranks)
     weighted, copied = (f"thrice-{how}-{micro_batch}" for how in ("weight", "copies"))
     assert cases.losses(weighted) == pytest.approx(cases.losses(copied), rel=1e-6)
     assert_same(cases.weights(weighted), cases.weights(copied), 2e-6)
@@ -214,23 +214,23 @@ def test_weight_three_is_three_copies(trained: Any, ranks: int, micro_batch: int
 
 
 @RANKS
-def test_gradient_checkpointing_changes_nothing(trained: Any, ranks: int) -> None:
-    cases = trained(ranks)
+def test_gradient_checkpointing_changes_nothing(matrix: Any, ranks: int) -> None:
+    cases = matrix(ranks)
     assert_same(cases.weights("checkpointing"), cases.weights("descent-2-1"), 1e-7)
 
 
-def test_the_same_run_twice_gives_the_same_bits(trained: Any) -> None:
-    cases = trained(2)
+def test_the_same_run_twice_gives_the_same_bits(matrix: Any) -> None:
+    cases = matrix(2)
     assert cases.losses("again") == cases.losses("descent-2-3")
     assert_same(cases.weights("again"), cases.weights("descent-2-3"), 0.0)
 
 
-def test_the_weights_moved(trained: Any) -> None:
+def test_the_weights_moved(matrix: Any) -> None:
     """Otherwise nothing above would mean anything."""
     import torch
     from safetensors.torch import load_file
 
-    cases = trained(2)
+    cases = matrix(2)
     before = load_file(cases.model / "model.safetensors")
     moved = [float((before[k] - v).abs().max()) for k, v in cases.weights("descent-0-1").items()]
     assert min(moved) > 1e-4

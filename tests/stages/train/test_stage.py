@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from formats import artifacts, runs
-from formats.artifacts import Header
 from formats.errors import (
     ArtifactError,
     DataChangedError,
@@ -21,54 +21,11 @@ from formats.errors import (
     OutputBusyError,
     SettingError,
 )
-from stages.reporting import Silent
 from stages.train import train
 from tests import tiny
 from tests.stages.train import plans
-
-ROOT = Path(__file__).parents[3]
-# Two ranks, two micro-batches of two places; the last step is partly filled, one micro-batch empty.
-STEPS = [[[[0, 1], [2]], [[3, 4], [5, 6]]], [[[7, 8], [9]], [[10], []]]]
-
-
-class Heard(Silent):
-    """Remembers what was said; not quiet, so that the workers speak too."""
-
-    quiet = False
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
-
-
-class Place:
-    """A folder with data, model and allocation."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.data = plans.write_data(folder / "data.jsonl")
-        self.model = tiny.save(folder / "model")
-        self.plan = plans.write_allocation(
-            folder / "allocation", self.data, STEPS, weights={0: 2.0}, epochs=2
-        )
-
-    def train(self, output: str = "run", **settings: Any) -> Header:
-        return train(self.plan, settings.pop("model", self.model), self.folder / output, **settings)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """One run for all tests that only look at it."""
-    place = Place(tmp_path_factory.mktemp("trained"))
-    place.train(learning_rate=1e-3)
-    return place
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+from tests.stages.train.places import EPOCHS, ROOT, Place
+from tests.stages.train.test_config import SETTINGS
 
 
 def test_run_json_is_readable_with_json_alone(trained: Place) -> None:
@@ -78,10 +35,14 @@ def test_run_json_is_readable_with_json_alone(trained: Place) -> None:
         "1.0",
         True,
     )
-    assert [each["rows"] for each in raw["inputs"]] == [22, None]
+    assert [each["rows"] for each in raw["inputs"]] == [11 * EPOCHS, None]
     assert raw["params"]["learning_rate"] == 1e-3
     stats = raw["stats"]
-    assert (stats["steps"], stats["examples"], stats["world_size"]) == (4, 22, 2)
+    assert (stats["steps"], stats["examples"], stats["world_size"]) == (
+        2 * EPOCHS,
+        11 * EPOCHS,
+        2,
+    )
     assert (stats["device"], stats["dtype"], stats["zero_stage"]) == ("cpu", "float32", 2)
     assert stats["padded_tokens"] >= stats["tokens"] > stats["supervised_tokens"] > 0
     for name in ("train", "setup", "data", "forward", "backward", "optimizer"):
@@ -94,8 +55,10 @@ def test_run_json_is_readable_with_json_alone(trained: Place) -> None:
 def test_metrics_hold_one_line_per_step(trained: Place) -> None:
     lines = list(runs.read_metrics(trained.folder / "run"))
     stats = artifacts.read_header(trained.folder / "run", "run").stats
-    assert [(line["step"], line["epoch"]) for line in lines] == [(0, 0), (1, 0), (2, 1), (3, 1)]
-    assert [line["examples"] for line in lines] == [7, 4, 7, 4]
+    assert [(line["step"], line["epoch"]) for line in lines] == [
+        (step, step // 2) for step in range(2 * EPOCHS)
+    ]
+    assert [line["examples"] for line in lines] == [7, 4] * EPOCHS
     for line in lines:
         assert set(line) == set(runs.FIELDS)
         assert len(line["wait_seconds"]) == 2
@@ -125,6 +88,7 @@ def test_only_the_run_is_left(trained: Place) -> None:
         "run",
     ]
     assert sorted(path.name for path in (trained.folder / "run").iterdir()) == [
+        "checkpoints",
         "metrics.jsonl",
         "model",
         "run.json",
@@ -151,17 +115,13 @@ def test_the_same_run_is_up_to_date_without_loading_torch(trained: Place) -> Non
     assert stamp.stat().st_mtime > 1
 
 
-def test_what_changes_the_result_changes_the_key(place: Place) -> None:
-    from formats.allocation import Allocation
-    from stages.models import find_model
-    from stages.train import run_key
-    from tests.stages.train.test_config import SETTINGS, replace
+def test_what_changes_the_result_changes_the_key() -> None:
+    def key(**changes: Any) -> str:
+        return replace(SETTINGS, **changes).with_key(1, {"model": "a"}).key
 
-    plan, files = Allocation.open(place.plan), find_model(place.model)
-    key = run_key(SETTINGS, plan, files)
     same = {"zero_stage": 3, "quiet": False, "gradient_checkpointing": True, "model": "elsewhere"}
-    assert run_key(replace(SETTINGS, **same), plan, files) == key
-    other = [
+    assert key(**same, checkpoint_every=5, resume=True) == key()
+    other: list[dict[str, Any]] = [
         {"learning_rate": 1e-4},
         {"warmup": 0.5},
         {"weight_decay": 0.1},
@@ -172,8 +132,9 @@ def test_what_changes_the_result_changes_the_key(place: Place) -> None:
         {"max_length": 99},
         {"deepspeed": {"gradient_clipping": 1.0}},
     ]
-    keys = {run_key(replace(SETTINGS, **change), plan, files) for change in other}
-    assert len(keys - {key}) == len(other)
+    assert len({key(**change) for change in other} - {key()}) == len(other)
+    assert SETTINGS.with_key(1, {"model": "b"}).key != key()
+    assert SETTINGS.with_key(2, {"model": "a"}).key != key()
 
 
 def test_a_row_that_breaks_the_loss_is_named_and_the_old_run_stays(place: Place) -> None:

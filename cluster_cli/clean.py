@@ -1,0 +1,6 @@
+"""placeholder being written"""
+import click
+
+@click.command("clean")
+def command() -> None:
+    """Being written."""

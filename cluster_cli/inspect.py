@@ -1,0 +1,6 @@
+"""placeholder being written"""
+import click
+
+@click.command("inspect")
+def command() -> None:
+    """Being written."""

@@ -1,0 +1,23 @@
+"""What costs a launch and is shared by several files of tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.stages.train.places import Place
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The run nobody interrupts, with a checkpoint every 5 of its 24 steps; only to be looked at."""
+    place = Place(tmp_path_factory.mktemp("trained"))
+    place.train(learning_rate=1e-3, checkpoint_every=5)
+    return place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A place of one's own."""
+    return Place(tmp_path)
