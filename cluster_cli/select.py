@@ -53,6 +53,11 @@ from stages.select.quotas import QUOTAS
     show_default=True,
     help="Weight examples so that every cluster keeps its share.",
 )
+@click.option(
+    "--signatures",
+    type=options.PATH,
+    help="The map's signatures, if moved; only some methods and orders read them.",
+)
 @options.seed_option
 @options.force_option
 @options.json_option

@@ -54,7 +54,7 @@ class GradientSigner:
         self.dims = dims
         self.rank = rank
         self.seed = seed
-        self._total_BD = torch.empty(0)
+        self.total_BD = torch.empty(0)
         self._matrices: dict[tuple[str, ...], torch.Tensor] = {}
         self._shared: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
         self.layers: list[_Layer] = []
@@ -66,18 +66,14 @@ class GradientSigner:
 
     def __call__(self, batch: Batch) -> Signed:
         """Signatures and losses of a batch."""
-        rows = len(batch.input_ids)
-        self._total_BD = torch.zeros(rows, self.dims, device=batch.input_ids.device)
-        hidden_BTE = last_hidden(self.model, batch)
+        self.start(batch)
+        loss_B = backward_pass(self.model, self.head, batch)
+        return self.total_BD, loss_B
+
+    def start(self, batch: Batch) -> None:
+        """Makes ready for one backward pass; afterwards ``total_BD`` holds the signatures."""
+        self.total_BD = torch.zeros(len(batch.input_ids), self.dims, device=batch.input_ids.device)
         self._shared = None
-        at = Positions.of(batch)
-        loss_B, gradient_SE = self.head.gradient(
-            hidden_BTE[at.row_S, at.token_S].detach(), at, rows
-        )
-        gradient_BTE = torch.zeros_like(hidden_BTE)
-        gradient_BTE[at.row_S, at.token_S] = gradient_SE
-        hidden_BTE.backward(gradient_BTE)
-        return self._total_BD, loss_B
 
     def _layer(self, name: str, module: Any) -> _Layer:
         shape = linear_shape(module)
@@ -111,7 +107,7 @@ class GradientSigner:
             def backward(gradient_BTO: torch.Tensor) -> None:
                 gradient_BTk = gradient_BTO @ layer.outputs_Ok
                 product_Bkk = torch.bmm(gradient_BTk.transpose(1, 2), input_BTk)
-                layer.fold.add(self._total_BD, product_Bkk.flatten(1).float())
+                layer.fold.add(self.total_BD, product_Bkk.flatten(1).float())
 
             output.register_hook(backward)
 
@@ -124,6 +120,21 @@ class GradientSigner:
         product_BTk = input_BTI.detach() @ matrix_Ik
         self._shared = (input_BTI, matrix_Ik, product_BTk)
         return product_BTk
+
+
+def backward_pass(model: Any, head: Head, batch: Batch) -> torch.Tensor:
+    """Forward, and backward from the sum of the examples' losses; returns those, (B,) float32.
+
+    Gradients arrive at whatever hooks are registered on the model.
+    """
+    hidden_BTE = last_hidden(model, batch)
+    at = Positions.of(batch)
+    selected_SE = hidden_BTE[at.row_S, at.token_S].detach()
+    loss_B, gradient_SE = head.gradient(selected_SE, at, len(batch.input_ids))
+    gradient_BTE = torch.zeros_like(hidden_BTE)
+    gradient_BTE[at.row_S, at.token_S] = gradient_SE
+    hidden_BTE.backward(gradient_BTE)
+    return loss_B
 
 
 class HeadSigner:

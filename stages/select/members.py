@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from formats.errors import SettingError
+from stages.select.greedy import ORDERS
 from stages.select.pool import Pool
 
-WITHIN = ("farthest", "nearest", "random")
+_SORTED = ("farthest", "nearest", "random")
+WITHIN = (*_SORTED, *ORDERS)
 
 
 def preference(pool: Pool, within: str, trim: float, seed: int) -> np.ndarray:

@@ -1,32 +1,25 @@
 """The ways to choose: the method itself, and the arms it must beat, behind one signature.
 
-A method is a function of the pool and its settings; it gives a function from a number of examples to
-pool indices, and says how they are weighted.
+A method is a function of the map, its pool and the settings; it gives a function from a number of
+examples to pool indices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from formats.clusters import Clusters
 from formats.errors import SettingError
+from stages.select import arms
 from stages.select.budget import Choose
+from stages.select.greedy import ORDERS
 from stages.select.members import preference, take
 from stages.select.pool import Pool
 from stages.select.quotas import appetites, fill
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the methods read; each documents what it heeds."""
-
-    quota: str = "equal"
-    within: str = "farthest"
-    trim: float = 0.01
-    seed: int = 0
+from stages.select.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -50,6 +43,8 @@ def by_cluster(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
     Distinct contents are shared out first; duplicates are drawn on only when the budget is larger than
     the number of distinct contents.
     """
+    if settings.within in ORDERS:
+        return arms.inside_clusters(clusters, pool, settings, settings.quota, settings.within)
     order = preference(pool, settings.within, settings.trim, settings.seed)
     appetite_K = appetites(settings.quota, pool.size, clusters.column("spread"))
     distinct_K = np.bincount(pool.label[pool.distinct], minlength=pool.clusters)
@@ -63,21 +58,31 @@ def by_cluster(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
     return choose
 
 
-def everything(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
-    """Every clustered row, duplicates included: training on the full data."""
-    return lambda count: np.arange(len(pool))
+def balanced_random(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
+    """Equal quotas, random members: what the choice within clusters adds is measured against it."""
+    return by_cluster(clusters, pool, replace(settings, quota="equal", within="random", trim=0.0))
 
 
-def at_random(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
-    """Rows drawn uniformly without replacement, duplicates included: the baseline to beat."""
-    order = np.argsort(pool.random_order(settings.seed), kind="stable")
-    return lambda count: order[:count]
+def proportional(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
+    """Quotas by size, random members: stratified sampling (Neyman 1934), what equal quotas are
+    measured against.
+    """
+    plain = replace(settings, quota="proportional", within="random", trim=0.0)
+    return by_cluster(clusters, pool, plain)
 
 
 METHODS = {
     "cluster": Method(by_cluster, weighted=True),
-    "all": Method(everything, needs_budget=False),
-    "random": Method(at_random),
+    "all": Method(arms.everything, needs_budget=False),
+    "random": Method(arms.at_random),
+    "balanced-random": Method(balanced_random, weighted=True),
+    "proportional": Method(proportional, weighted=True),
+    "loss": Method(arms.highest_loss),
+    "loss-mid": Method(arms.middle_loss),
+    "norm": Method(arms.largest_norm),
+    "k-centre": Method(arms.k_centre),
+    "facility": Method(arms.facility, weighted=True),
+    "tagcos": Method(arms.tagcos, weighted=True),
 }
 
 

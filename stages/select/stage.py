@@ -18,6 +18,7 @@ from stages.reporting import Reporter, Silent
 from stages.select import methods
 from stages.select.budget import Budget
 from stages.select.pool import Pool, read_pool
+from stages.select.settings import Settings
 from stages.select.weights import cluster_weights, effective
 
 STAGE_VERSION = 1
@@ -38,6 +39,7 @@ def select(
     trim: float = 0.01,
     weights: bool = True,
     seed: int = 0,
+    signatures: Path | None = None,
     force: bool = False,
     reporter: Reporter = Silent(),
 ) -> Header:
@@ -56,6 +58,8 @@ def select(
         trim: fraction of outliers that are avoided where a cluster has other members.
         weights: restore every cluster's share by loss weights; False sets all to 1, for ablation.
         seed: of random choices.
+        signatures: where the map's ``signatures.zarr`` is, if not where the map says; read by the
+            methods ``k-centre``, ``facility`` and ``tagcos``, and by the greedy orders within clusters.
         force: do it again even when the output is up to date.
         reporter: where messages go.
 
@@ -82,7 +86,7 @@ def select(
         weights=weights,
         seed=seed,
     )
-    settings = methods.Settings(quota, within, trim, seed)
+    settings = Settings(quota, within, trim, seed, signatures)
 
     def make(folder: Path | None) -> tuple[Header, dict[str, np.ndarray]]:
         pool = read_pool(source)

@@ -28,17 +28,19 @@ sys.path.insert(0, str(ROOT))
 from formats.data import DataOptions, open_dataset  # noqa: E402
 from formats.rendering import Rendered, Renderer  # noqa: E402
 from stages import models  # noqa: E402
-from stages.score.batches import batches, pad  # noqa: E402
+from stages.score import meter  # noqa: E402
+from stages.score.batches import Signer, batches, pad, sign_rows  # noqa: E402
+from stages.score.controls import EmbeddingSigner  # noqa: E402
 from stages.score.signers import GradientSigner, HeadSigner  # noqa: E402
 
-EXACT_RANK, EXACT_SEED = 256, 12345
-
+BUDGET = 2048  # padded tokens in a batch
+DEFAULT = "rank 64, D 4096 (default)"
 SETTINGS: dict[str, dict[str, Any]] = {
     "rank 8, unsketched": {"rank": 8, "unsketched": True},
     "rank 16, unsketched": {"rank": 16, "unsketched": True},
     "rank 32, unsketched": {"rank": 32, "unsketched": True},
     "rank 32, D 4096": {"rank": 32, "dims": 4096},
-    "rank 64, D 4096 (default)": {"rank": 64, "dims": 4096},
+    DEFAULT: {"rank": 64, "dims": 4096},
     "rank 128, D 4096": {"rank": 128, "dims": 4096},
     "rank 64, D 1024": {"rank": 64, "dims": 1024},
     "v_proj only, rank 128, D 4096": {"rank": 128, "dims": 4096, "layers": "v_proj|c_attn"},
@@ -49,6 +51,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "head (forward only), rank 64": {"kind": "head", "rank": 64, "dims": 4096},
     "head (forward only), rank 128, D 16384": {"kind": "head", "rank": 128, "dims": 16384},
 }
+
+COSTED = (
+    DEFAULT,
+    "rank 16, unsketched",
+    "rank 128, D 4096",
+    "last layer, rank 64",
+    "head (forward only), rank 64",
+)
 
 
 def load_rows(arguments: argparse.Namespace, tokenizer: Any) -> tuple[list[Rendered], np.ndarray]:
@@ -64,7 +74,7 @@ def load_rows(arguments: argparse.Namespace, tokenizer: Any) -> tuple[list[Rende
     return rows, np.array(source)
 
 
-def build(model: Any, setting: dict[str, Any]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+def build(model: Any, setting: dict[str, Any]) -> Any:
     """A signer for one line of the table."""
     options = {"seed": 0, "dims": setting["rank"] ** 2, **setting}
     kind, unsketched = options.pop("kind", "gradient"), options.pop("unsketched", False)
@@ -73,53 +83,13 @@ def build(model: Any, setting: dict[str, Any]) -> Callable[..., tuple[torch.Tens
     if kind == "head":
         return HeadSigner(model, **options)
     signer = GradientSigner(model, **options)
-    return spread_out(signer) if unsketched else signer
+    return meter.spread_out(signer) if unsketched else signer
 
 
-def spread_out(signer: GradientSigner) -> GradientSigner:
-    """Gives every layer entries of its own, so that nothing is sketched."""
-    entries = signer.rank**2
-    for number, layer in enumerate(signer.layers):
-        layer.fold.bucket[:] = torch.arange(entries) + number * entries
-        layer.fold.sign[:] = 1
-    signer.dims = entries * len(signer.layers)
-    return signer
-
-
-def sign_all(signer: Any, rows: list[Rendered], device: str, budget: int) -> np.ndarray:
-    """(N, D) float16 unit rows."""
-    parts: dict[int, np.ndarray] = {}
-    for members in batches([len(row.input_ids) for row in rows], budget):
-        raw, _ = signer(pad([rows[i] for i in members], device))
-        unit = (raw / raw.norm(dim=1, keepdim=True)).cpu().numpy().astype(np.float16)
-        parts.update(zip(members, unit, strict=True))
-    return np.stack([parts[i] for i in range(len(rows))])
-
-
-def cosines(signature: np.ndarray) -> np.ndarray:
-    """(N, N) float32, without a float32 copy of a wide matrix."""
-    total = np.zeros((len(signature), len(signature)), np.float32)
-    for start in range(0, signature.shape[1], 65536):
-        part = signature[:, start : start + 65536].astype(np.float32)
-        total += part @ part.T
-    return total
-
-
-def agreement(got: np.ndarray, exact: np.ndarray, source: np.ndarray) -> dict[str, float]:
-    """The three figures of the table."""
-    from scipy.stats import spearmanr
-
-    upper = np.triu_indices(len(exact), 1)
-    same = source[upper[0]] == source[upper[1]]
-    for matrix in (got, exact):
-        np.fill_diagonal(matrix, -np.inf)
-    near = [np.argsort(-matrix, axis=1)[:, :10] for matrix in (got, exact)]
-    found = [len(set(a) & set(b)) / 10 for a, b in zip(*near, strict=True)]
-    return {
-        "correlation": float(spearmanr(got[upper], exact[upper])[0]),
-        "within_source": float(spearmanr(got[upper][same], exact[upper][same])[0]),
-        "neighbours": float(np.mean(found)),
-    }
+def sign_alone(signer: Any, rows: list[Rendered]) -> np.ndarray:
+    """(N, D) float16 unit rows of a signer that needs no backward pass, or has a model of its own."""
+    raw, _ = sign_rows(rows, Signer(signer, "cpu", BUDGET))
+    return meter.unit(torch.from_numpy(raw))
 
 
 class TrainingStep:
@@ -177,30 +147,31 @@ def main() -> None:
 
     rows, source = load_rows(arguments, models.load_tokenizer(files))
     say(f"{len(rows)} rows, {sum(len(row.input_ids) for row in rows):,} tokens")
-    signer = build(load(), {"rank": EXACT_RANK, "unsketched": True, "seed": EXACT_SEED})
-    exact = cosines(sign_all(signer, rows, "cpu", 1024))
-    del signer
-    results = []
-    for name, setting in SETTINGS.items():
-        if arguments.only and arguments.only not in name:
-            continue
-        signature = sign_all(build(load(), setting), rows, "cpu", 2048)
-        line = {
-            "signature": name,
-            "numbers": signature.shape[1],
-            **agreement(cosines(signature), exact.copy(), source),
-            "cost": relative_cost(load, setting, rows, arguments.repeats),
-        }
-        results.append(line)
-        say(json.dumps(line))
-    for proxy in arguments.proxy:
-        other = models.find_model(proxy)
+    wanted = {
+        name: s for name, s in SETTINGS.items() if not arguments.only or arguments.only in name
+    }
+    model = load()
+    hooked = {name: build(model, s) for name, s in wanted.items() if s.get("kind") != "head"}
+    signers = [meter.exact_signer(model), *hooked.values()]
+    exact, *signed = meter.sign_together(signers, rows, BUDGET)
+    exact = meter.cosines(exact)
+    signatures = dict(zip(hooked, signed, strict=True))
+    for name, setting in wanted.items():
+        if setting.get("kind") == "head":
+            signatures[name] = sign_alone(build(load(), setting), rows)
+    for path in arguments.proxy:
+        other = models.find_model(path)
         proxied, _ = load_rows(arguments, models.load_tokenizer(other))
-        signature = sign_all(
-            build(load(other), SETTINGS["rank 64, D 4096 (default)"]), proxied, "cpu", 2048
-        )
-        line = {"signature": f"proxy {Path(proxy).name}", "numbers": signature.shape[1]}
-        line |= agreement(cosines(signature), exact.copy(), source)
+        signer = build(load(other), SETTINGS[DEFAULT])
+        signatures[f"proxy {Path(path).name}, rank 64"] = sign_alone(signer, proxied)
+    signatures["mean hidden state (topic)"] = sign_alone(EmbeddingSigner(load()), rows)
+    del model, hooked, signers
+    results = []
+    for name, signature in signatures.items():
+        line: dict[str, Any] = {"signature": name, "numbers": signature.shape[1]}
+        line |= meter.agreement(meter.cosines(signature), exact, source)
+        if arguments.repeats and name in wanted and name in COSTED:
+            line["cost"] = relative_cost(load, wanted[name], rows, arguments.repeats)
         results.append(line)
         say(json.dumps(line))
     record = {

@@ -17,10 +17,11 @@ from formats.clusters import Clusters
 from formats.errors import ArtifactError, SettingError
 from formats.selection import Selection, read_selection
 from formats.signatures import DUPLICATE
-from stages.select import methods, select
+from stages.select import arms, methods, select
 from stages.select.members import outliers, preference
 from stages.select.pool import Pool, read_pool
 from stages.select.quotas import QUOTAS
+from stages.select.settings import Settings
 from stages.select.weights import cluster_weights
 from tests.synthetic import Notes, make_ids, write_clusters
 
@@ -137,9 +138,7 @@ def test_random_is_uniform_and_seeded(tmp_path: Path) -> None:
 
 def test_random_draws_rows_uniformly() -> None:
     pool = make_pool(LABEL, 2)
-    draw = np.array(
-        [methods.at_random(None, pool, methods.Settings(seed=s))(65) for s in range(400)]
-    )
+    draw = np.array([arms.at_random(None, pool, Settings(seed=s))(65) for s in range(400)])
     times = np.bincount(draw.ravel(), minlength=len(pool))
     expected = 400 * 65 / len(pool)
     assert np.abs(times - expected).max() < 5 * np.sqrt(expected)  # five standard deviations
@@ -275,7 +274,7 @@ def test_shares_are_exact(sizes: list[int], repeats: int, fraction: float, quota
     """For any sizes, duplicates and budget: weights average 1 and restore every cluster's share."""
     pool = make_pool(np.repeat(np.arange(len(sizes)), sizes), repeats)
     count = max(1, int(fraction * len(pool) + 0.5))
-    chosen = methods.by_cluster(FakeMap(len(sizes)), pool, methods.Settings(quota=quota))(count)
+    chosen = methods.by_cluster(FakeMap(len(sizes)), pool, Settings(quota=quota))(count)
     assert len(chosen) == len(set(chosen.tolist())) == count
     weight = cluster_weights(pool.label[chosen], pool.size)
     assert weight.mean() == pytest.approx(1, abs=1e-9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from formats import runs
 from formats.artifacts import Header
 from stages.train import train
 from tests import tiny
@@ -30,3 +31,9 @@ class Place:
     def train(self, output: str = "run", **settings: Any) -> Header:
         """Trains into a folder beside the others."""
         return train(self.plan, self.model, self.folder / output, **settings)
+
+
+def figures(run: Path) -> list[list[Any]]:
+    """What must not differ between two runs of the same; times do."""
+    names = [n for n in runs.FIELDS if "second" not in n]
+    return [[line[name] for name in names] for line in runs.read_metrics(run)]

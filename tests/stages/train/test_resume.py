@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -18,7 +17,7 @@ import pytest
 from formats import artifacts, runs
 from formats.errors import ArtifactError, SettingError
 from stages.train import checkpoints
-from tests.stages.train.places import ROOT, Place
+from tests.stages.train.places import ROOT, Place, figures
 
 
 def start(place: Place, *flags: str) -> subprocess.Popen[str]:
@@ -38,12 +37,6 @@ def wait_for_steps(place: Place, process: subprocess.Popen[str], steps: int) -> 
         if metrics.exists() and len(metrics.read_text().splitlines()) >= steps:
             return
         time.sleep(0.002)
-
-
-def figures(run: Path) -> list[list[Any]]:
-    """What must not differ between two runs of the same; times do."""
-    names = [n for n in runs.FIELDS if "second" not in n or n == "supervised_tokens"]
-    return [[line[name] for name in names] for line in runs.read_metrics(run)]
 
 
 def assert_same_run(place: Place, trained: Place) -> None:

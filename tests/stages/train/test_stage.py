@@ -24,7 +24,7 @@ from formats.errors import (
 from stages.train import train
 from tests import tiny
 from tests.stages.train import plans
-from tests.stages.train.places import EPOCHS, ROOT, Place
+from tests.stages.train.places import EPOCHS, ROOT, Place, figures
 from tests.stages.train.test_config import SETTINGS
 
 
@@ -161,10 +161,11 @@ def test_a_row_that_breaks_the_loss_is_named_and_the_old_run_stays(place: Place)
     assert (run / "run.json").read_text() == "precious"
 
 
-def test_ranks_started_by_torchrun(place: Place) -> None:
+def test_ranks_started_by_torchrun(place: Place, trained: Place) -> None:
     command = [
         *("torchrun", "--nproc-per-node", "2", "-m", "cluster_cli", "train", place.plan),
         *("--model", place.model, "-o", place.folder / "run", "--json"),
+        *("--learning-rate", "1e-3"),
     ]
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *map(str, command[1:])],
@@ -175,7 +176,7 @@ def test_ranks_started_by_torchrun(place: Place) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["stats"]["world_size"] == 2
     assert "training 0.0 M weights in float32 on 2 cpu ranks" in done.stderr
-    assert artifacts.read_header(place.folder / "run", "run").stats["steps"] == 4
+    assert figures(place.folder / "run") == figures(trained.folder / "run")
     assert not (place.folder / "run.partial").exists()
 
 

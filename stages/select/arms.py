@@ -1,0 +1,122 @@
+"""What the method must beat. None of them looks at lessons and weights them back, except where said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from formats.clusters import Clusters
+from stages.select import greedy, vectors
+from stages.select.budget import Choose
+from stages.select.pool import Pool
+from stages.select.quotas import appetites, fill
+from stages.select.settings import Settings
+
+
+def everything(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
+    """Every clustered row, duplicates included: training on the full data."""
+    return lambda count: np.arange(len(pool))
+
+
+def at_random(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
+    """Rows drawn uniformly without replacement, duplicates included: the baseline to beat."""
+    order = np.argsort(pool.random_order(settings.seed), kind="stable")
+    return lambda count: order[:count]
+
+
+def highest_loss(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
+    """The examples the model is worst at (hard examples; Loshchilov and Hutter 2016)."""
+    return _first(pool, -pool.loss.astype(np.float64))
+
+
+def middle_loss(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
+    """The examples of the most ordinary loss: neither known already nor hopeless (the middle of the
+    perplexity range; Marion et al. 2023).
+    """
+    loss = pool.loss.astype(np.float64)
+    place = np.argsort(np.argsort(loss[pool.distinct], kind="stable"), kind="stable")
+    distance = np.full(len(pool), np.inf)
+    distance[pool.distinct] = np.abs(place - (len(place) - 1) / 2)
+    return _first(pool, distance)
+
+
+def largest_norm(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
+    """The examples with the longest gradients (GraNd; Paul et al. 2021)."""
+    return _first(pool, -pool.norm.astype(np.float64))
+
+
+def k_centre(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
+    """The examples that cover all signatures best, see ``greedy.k_centre``."""
+    candidates = np.flatnonzero(pool.distinct)
+    stream = greedy.k_centre(vectors.load(clusters, pool, settings.signatures))
+    return _lazily(candidates, stream, _repeats(pool))
+
+
+def facility(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
+    """Inside each cluster, a proportional number of the examples that represent it best, see
+    ``greedy.facility``.
+    """
+    return inside_clusters(clusters, pool, settings, "proportional", "facility")
+
+
+def tagcos(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
+    """Inside each cluster, a proportional number of the examples whose gradients add up to the
+    cluster's mean gradient, see ``greedy.matching_pursuit``.
+    """
+    return inside_clusters(clusters, pool, settings, "proportional", "pursuit")
+
+
+def inside_clusters(
+    clusters: Clusters, pool: Pool, settings: Settings, quota: str, order: str
+) -> Choose:
+    """Quotas over clusters, and inside each a greedy order of ``greedy.ORDERS``.
+
+    Distinct contents come first; duplicates fill what is left of the budget, by the same quotas.
+    """
+    unit_UD = vectors.load(clusters, pool, settings.signatures)
+    candidates = np.flatnonzero(pool.distinct)
+    label_U = pool.label[candidates]
+    if order == "pursuit":  # the only one that looks at lengths
+        unit_UD *= pool.norm[candidates][:, None]
+    members = [np.flatnonzero(label_U == cluster) for cluster in range(pool.clusters)]
+    choosers = [
+        _lazily(candidates[own], greedy.ORDERS[order](unit_UD[own]), np.empty(0, dtype=np.int64))
+        for own in members
+    ]
+    distinct_K = np.array([len(own) for own in members])
+    appetite_K = appetites(quota, pool.size, clusters.column("spread"))
+    repeats = _repeats(pool)
+
+    def choose(count: int) -> np.ndarray:
+        first = min(count, len(candidates))
+        quota_K = fill(distinct_K, appetite_K, first)
+        parts = [pick(n) for pick, n in zip(choosers, quota_K.tolist(), strict=True) if n]
+        return np.concatenate([*parts, repeats[: count - first]])
+
+    return choose
+
+
+def _first(pool: Pool, wish: np.ndarray) -> Choose:
+    """Distinct contents by ascending wish, ties by id; then the duplicates."""
+    order = np.lexsort((wish, pool.copy))
+    return lambda count: order[:count]
+
+
+def _repeats(pool: Pool) -> np.ndarray:
+    """The duplicates, each content's first one before any second one."""
+    repeats = np.flatnonzero(~pool.distinct)
+    return repeats[np.argsort(pool.copy[repeats], kind="stable")]
+
+
+def _lazily(candidates: np.ndarray, stream: Iterator[int], rest: np.ndarray) -> Choose:
+    """Runs a greedy order only as far as it is asked for, and never twice."""
+    known: list[int] = []
+
+    def choose(count: int) -> np.ndarray:
+        known.extend(islice(stream, max(0, count - len(known))))
+        taken = candidates[np.array(known[:count], dtype=np.int64)]
+        return np.concatenate([taken, rest[: count - len(taken)]])
+
+    return choose

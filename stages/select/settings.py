@@ -1,0 +1,25 @@
+"""What the methods read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Each method documents what it heeds.
+
+    Attributes:
+        quota: see ``stages.select.quotas``.
+        within: see ``stages.select.members``.
+        trim: fraction of outliers.
+        seed: of random choices.
+        signatures: where the map's signatures are, if not where it says.
+    """
+
+    quota: str = "equal"
+    within: str = "farthest"
+    trim: float = 0.01
+    seed: int = 0
+    signatures: Path | None = None

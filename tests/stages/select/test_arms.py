@@ -1,0 +1,190 @@
+"""Every control arm against a small independent reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from formats.clusters import Clusters
+from formats.errors import ArtifactError
+from formats.selection import read_selection
+from formats.signatures import DUPLICATE
+from stages.cluster import cluster
+from stages.select import select
+from stages.select.greedy import facility, k_centre, matching_pursuit
+from tests.synthetic import lessons, make_ids, write_clusters, write_signatures
+
+
+def unit_rows(count: int, dims: int, seed: int) -> np.ndarray:
+    rows = np.random.default_rng(seed).normal(size=(count, dims))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_k_centre_against_pairwise_distances(seed: int) -> None:
+    rows = unit_rows(25, 4, seed).astype(np.float64)
+    distance = 1 - rows @ rows.T
+    chosen = [int((rows @ rows.mean(axis=0)).argmax())]
+    while len(chosen) < 25:
+        left = [i for i in range(25) if i not in chosen]
+        chosen.append(max(left, key=lambda i: min(distance[i, j] for j in chosen)))
+    assert list(k_centre(rows.astype(np.float32))) == chosen
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_facility_against_the_definition(seed: int) -> None:
+    rows = unit_rows(15, 4, seed).astype(np.float64)
+    similarity = (1 + rows @ rows.T) / 2
+
+    def value(subset: list[int]) -> float:
+        return float(sum(max(similarity[i, j] for j in subset) for i in range(15)))
+
+    chosen: list[int] = []
+    while len(chosen) < 8:
+        left = [i for i in range(15) if i not in chosen]
+        chosen.append(max(left, key=lambda i: value([*chosen, i])))
+    assert list(facility(rows.astype(np.float32)))[:8] == chosen
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_matching_pursuit_against_least_squares(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    rows = random.normal(size=(20, 12)) + 0.5
+    target = rows.mean(axis=0)
+    chosen: list[int] = []
+    left = target
+    while len(chosen) < 8:
+        score = np.abs(rows @ left) / np.linalg.norm(rows, axis=1)
+        score[chosen] = -1
+        chosen.append(int(score.argmax()))
+        weight = np.linalg.lstsq(rows[chosen].T, target, rcond=None)[0]
+        left = target - rows[chosen].T @ weight
+    assert list(matching_pursuit(rows))[:8] == chosen
+
+
+def test_greedy_orders_are_whole() -> None:
+    rows = unit_rows(12, 3, 0)
+    rows[5] = rows[2]  # equal directions, and a zero row, must not stop them
+    rows[7] = 0
+    for order in (k_centre, facility, matching_pursuit):
+        assert sorted(order(rows)) == list(range(12))
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("arms")
+    rows, _ = lessons([40, 20], dims=8, noise=0.6)
+    rows *= np.random.default_rng(0).uniform(0.5, 2, 60)[:, None]
+    status, ids = np.zeros(60), make_ids(np.arange(60))
+    status[50], ids[50] = DUPLICATE, ids[3]
+    write_signatures(folder / "s.zarr", rows, ids=ids, status=status)
+    cluster(folder / "s.zarr", folder / "c.zarr", clusters=2)
+    return folder
+
+
+def rows_of(folder: Path, tmp_path: Path, **settings: object) -> list[int]:
+    select(folder / "c.zarr", tmp_path / "s.jsonl", **settings)  # type: ignore[arg-type]
+    return read_selection(tmp_path / "s.jsonl").row.tolist()
+
+
+def test_loss(mapped: Path, tmp_path: Path) -> None:
+    # Losses ascend with the row; row 50 only repeats row 3.
+    expected = [row for row in range(60) if row != 50]
+    assert rows_of(mapped, tmp_path, method="loss", count=10) == expected[-10:]
+    assert rows_of(mapped, tmp_path, method="loss-mid", count=9) == expected[25:34]
+    assert 50 in rows_of(mapped, tmp_path, method="loss", count=60)
+
+
+def test_norm(mapped: Path, tmp_path: Path) -> None:
+    norm = Clusters.open(mapped / "c.zarr").column("norm").copy()
+    norm[50] = -1
+    expected = sorted(np.argsort(-norm)[:7].tolist())
+    assert rows_of(mapped, tmp_path, method="norm", count=7) == expected
+
+
+def centred(mapped: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows by ascending id without the duplicate, their centred directions, and their labels."""
+    import zarr
+
+    clusters = Clusters.open(mapped / "c.zarr")
+    ids = [bytes(row) for row in clusters.column("example_id")]
+    rows = np.array(sorted((row for row in range(60) if row != 50), key=lambda row: ids[row]))
+    signature = zarr.open_group(mapped / "s.zarr", mode="r")["signature"][...]
+    unit = signature[rows].astype(np.float32) - clusters.column("centre")
+    return rows, unit / np.linalg.norm(unit, axis=1, keepdims=True), clusters.label[rows]
+
+
+def test_k_centre_arm(mapped: Path, tmp_path: Path) -> None:
+    rows, unit, _ = centred(mapped)
+    expected = sorted(rows[list(k_centre(unit))[:11]].tolist())
+    assert rows_of(mapped, tmp_path, method="k-centre", count=11) == expected
+    everything = rows_of(mapped, tmp_path, method="k-centre", count=60)
+    assert everything == list(range(60))
+
+
+@pytest.mark.parametrize("method", ["facility", "tagcos"])
+def test_arms_inside_clusters(mapped: Path, tmp_path: Path, method: str) -> None:
+    rows, unit, label = centred(mapped)
+    norm = Clusters.open(mapped / "c.zarr").column("norm")[rows]
+    expected: list[int] = []
+    size = Clusters.open(mapped / "c.zarr").size
+    assert size.tolist() == [40, 20]
+    for name, quota in enumerate([14, 7]):
+        own = np.flatnonzero(label == name)
+        order = (
+            facility(unit[own])
+            if method == "facility"
+            else matching_pursuit(unit[own] * norm[own][:, None])
+        )
+        expected += rows[own[list(order)[:quota]]].tolist()
+    assert rows_of(mapped, tmp_path, method=method, count=21) == sorted(expected)
+
+
+def test_balanced_random_and_proportional(mapped: Path, tmp_path: Path) -> None:
+    for method, counts in (("balanced-random", [10, 10]), ("proportional", [13, 7])):
+        rows = rows_of(mapped, tmp_path, method=method, count=20, within="nearest")
+        selection = read_selection(tmp_path / "s.jsonl")
+        assert np.bincount(selection.cluster).tolist() == counts
+        assert selection.weight.mean() == pytest.approx(1)
+        again = rows_of(mapped, tmp_path, method=method, count=20, seed=1)
+        assert again != rows
+
+
+def test_diverse_members(mapped: Path, tmp_path: Path) -> None:
+    rows, unit, label = centred(mapped)
+    expected: list[int] = []
+    for name in range(2):
+        own = np.flatnonzero(label == name)
+        expected += rows[own[list(k_centre(unit[own]))[:5]]].tolist()
+    assert rows_of(mapped, tmp_path, within="diverse", count=10) == sorted(expected)
+    selection = read_selection(tmp_path / "s.jsonl")
+    assert selection.weight.sum() == pytest.approx(10)
+
+
+def test_missing_and_other_signatures(mapped: Path, tmp_path: Path) -> None:
+    path = write_clusters(tmp_path / "c.zarr", np.zeros(4))
+    header = path / "zarr.json"
+    text = header.read_text()
+    entry = '"inputs": [{"path": "gone.zarr", "sha256": "x", "rows": 4}]'
+    header.write_text(text.replace('"inputs": []', entry))
+    assert entry in header.read_text()
+    with pytest.raises(ArtifactError) as error:
+        select(path, tmp_path / "s.jsonl", method="k-centre", count=2)
+    assert str(error.value) == (
+        f"this choice needs the signatures of {path}, which are not at {tmp_path / 'gone.zarr'}; "
+        "say where they are with --signatures"
+    )
+    with pytest.raises(ArtifactError) as error:
+        select(
+            path,
+            tmp_path / "s.jsonl",
+            method="k-centre",
+            count=2,
+            signatures=mapped / "s.zarr",
+        )
+    assert str(error.value) == (
+        f"{mapped / 's.zarr'} are not the signatures {path} was made from; "
+        "cluster them again, or name the right ones with --signatures"
+    )
