@@ -80,6 +80,7 @@ from cluster_cli.options import (
 @click.option("--batch-tokens", type=click.IntRange(1), help="Padded tokens in a batch.")
 @click.option("--block-rows", type=click.IntRange(1), help="Rows in a stored block.")
 @click.option("--trust-remote-code", is_flag=True, help="Let the model's own code run.")
+@click.option("-n", "--dry-run", is_flag=True, help="Say what it would cost; write nothing.")
 @data_options
 @seed_option
 @force_option
@@ -106,6 +107,7 @@ def command(
     batch_tokens: int | None,
     block_rows: int | None,
     trust_remote_code: bool,
+    dry_run: bool,
     force: bool,
     as_json: bool,
     **settings: Any,
@@ -150,6 +152,7 @@ def command(
         batch_tokens=batch_tokens,
         block_rows=block_rows,
         trust_remote_code=trust_remote_code,
+        dry_run=dry_run,
         force=force,
         reporter=reporter,
     )

@@ -50,6 +50,8 @@ def read_sections(ctx: click.Context, config: str, problems: list[str]) -> Secti
             problems.append(f"{config}: {section!r} stands outside a section")
             continue
         found[section] = {}
+        if not _known(ctx, section, f"{config}: ", problems):
+            continue
         for key, value in values.items():
             parameter = _parameter(ctx, section, key, f"{config}: ", problems)
             if parameter is None:
@@ -92,10 +94,8 @@ def _assign(ctx: click.Context, assignment: str, problems: list[str]) -> None:
 def _parameter(
     ctx: click.Context, section: str, key: str, where: str, problems: list[str]
 ) -> click.Parameter | None:
-    known = _parameters(ctx, section)
+    known = _known(ctx, section, where, problems)
     if not known:
-        sections = (*STAGES, "paths")
-        problems.append(f"{where}there is no section {section!r}{nearest(section, sections)}")
         return None
     key = key.replace("_", "-")
     by_name = {str(p.name).replace("_", "-"): p for p in known.values()}
@@ -105,8 +105,18 @@ def _parameter(
     return parameter
 
 
+def _known(
+    ctx: click.Context, section: str, where: str, problems: list[str]
+) -> dict[str, click.Parameter]:
+    """What can be set in a section, by its spelling there; nothing when there is no such section."""
+    known = _parameters(ctx, section)
+    if not known:
+        sections = (*STAGES, "paths")
+        problems.append(f"{where}there is no section {section!r}{nearest(section, sections)}")
+    return known
+
+
 def _parameters(ctx: click.Context, section: str) -> dict[str, click.Parameter]:
-    """What can be set in a section, as it is written there; nothing when there is no such section."""
     if section == "paths":
         return dict(PATHS)
     group = ctx.command

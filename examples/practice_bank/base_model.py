@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MAX_LENGTH = 128
 POOL, BATCH, THREADS = 6400, 32, 2
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
+SPECIAL = ("bos", "eos", "pad")
 SHAPE = {
     "hidden_size": 96,
     "intermediate_size": 256,
@@ -126,7 +127,7 @@ def train(model: Any, rendered: list[Rendered], steps: int, seed: int) -> None:
     named = list(model.named_parameters())
     matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in named if p.ndim != 2 or "embed" in name]
-    optimizers = [
+    optimizers: list[torch.optim.Optimizer] = [
         torch.optim.Muon(matrices, lr=MATRIX_RATE, weight_decay=0.01),
         torch.optim.AdamW(others, lr=OTHER_RATE, betas=(0.9, 0.98)),
     ]
@@ -139,8 +140,9 @@ def train(model: Any, rendered: list[Rendered], steps: int, seed: int) -> None:
         # Padding stands to the right of a causal model, so no mask is needed to keep it unseen.
         logits_BTV = model(input_ids=ids_BT).logits
         cross_entropy(logits_BTV[:, :-1].flatten(0, 1), labels_BT[:, 1:].flatten()).backward()
-        for stepper in (*optimizers, *schedules):
-            stepper.step()
+        for optimizer, schedule in zip(optimizers, schedules, strict=True):
+            optimizer.step()
+            schedule.step()
         model.zero_grad()
 
 
@@ -175,7 +177,9 @@ def build(output: Path, steps: int, seed: int) -> float | None:
 def _make(folder: Path, steps: int, seed: int) -> float:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     if not hasattr(torch.optim, "Muon"):
         raise SystemExit(f"error: torch {torch.__version__} has no Muon; pip install 'torch>=2.9'")
     started = time.perf_counter()
@@ -190,9 +194,6 @@ def _make(folder: Path, steps: int, seed: int) -> float:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return time.perf_counter() - started
-
-
-SPECIAL = ("bos", "eos", "pad")
 
 
 def main() -> None:

@@ -64,7 +64,9 @@ def evaluate(model_dir: Path, dev: Path) -> dict[str, Any]:
         ``correct`` and ``accuracy``.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
     model = AutoModelForCausalLM.from_pretrained(model_dir, use_safetensors=True).eval()
     pairs = read_prompts(tokenizer, dev)

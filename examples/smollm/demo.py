@@ -87,7 +87,9 @@ def answer_loss(model_dir: Path, rows: list[Rendered]) -> float:
     import torch
     from torch.nn.functional import cross_entropy
     from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(
         model_dir, dtype=torch.float32, use_safetensors=True
     ).eval()

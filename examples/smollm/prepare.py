@@ -60,7 +60,9 @@ def prepare(output: Path) -> bool:
 def _convert(gguf: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     where = str(gguf.parent)
     model = AutoModelForCausalLM.from_pretrained(where, gguf_file=gguf.name, dtype=torch.float32)
     # The weights are plain numbers now; left as they are, these marks make saving refuse them.

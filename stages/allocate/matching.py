@@ -33,22 +33,34 @@ def place(
         shape: the plan's shape.
         random: other states give other orders.
     """
-    tie = random.random(len(rank))
+    shuffle = random.permutation(len(rank))  # equal lengths stand in another order each time
     unit_of_level = _shuffle_in_strata(shape.units, random)
     rows_UR = shape.unit_rows()[unit_of_level]  # by level, the longest first
-    by_length = np.lexsort((tie, -tokens, rank))
+    by_length = _sorted(shuffle, rank, tokens.max() - tokens)
     level = np.concatenate(
         [np.repeat(np.arange(shape.units), rows_UR[:, r]) for r in range(shape.ranks)]
     )
     length_class = _classes(tokens[by_length], level, shape.units)[level]
-    wish = _even_times(cluster, tokens, tie, random)[by_length]
+    wish = _even_times(cluster, tokens, shuffle, random)[by_length]
     # Two orders of the same places: by the time they come, and by the time examples ask for.
-    owner = rank[by_length]
-    slots = np.lexsort((unit_of_level[level], length_class, owner))
-    asked = np.lexsort((wish, length_class, owner))
+    owner, everyone = rank[by_length], np.arange(len(rank))
+    slots = _sorted(everyone, owner, length_class, unit_of_level[level])
+    asked = _sorted(everyone, owner, length_class, (wish * 2**24).astype(np.int64))
     unit = np.empty(len(rank), dtype=np.int64)
     unit[by_length[asked]] = unit_of_level[level[slots]]
     return unit
+
+
+def _sorted(order: np.ndarray, *keys: np.ndarray) -> np.ndarray:
+    """Sorts by several non-negative integer keys, the first one first; equal ones stay as in ``order``.
+
+    One sort of a joint key: several times faster than a sort for each of them.
+    """
+    joint = np.zeros(len(order), dtype=np.int64)
+    for key in keys:
+        joint *= int(key.max(initial=0)) + 1
+        joint += key
+    return order[np.argsort(joint[order], kind="stable")]
 
 
 def _shuffle_in_strata(units: int, random: np.random.Generator) -> np.ndarray:
@@ -73,16 +85,16 @@ def _classes(tokens: np.ndarray, level: np.ndarray, units: int) -> np.ndarray:
     # Means can rise by a hair where ranks differ by one row; classes must be ranges of levels.
     mean = np.minimum.accumulate(np.where(rows > 0, mean, np.inf))
     mean = np.where(np.isfinite(mean), mean, mean[np.isfinite(mean)].max())
-    return np.floor(-np.log(np.maximum(mean, 1)) / np.log(_CLASS)).astype(np.int64)
+    ratio = np.log(mean.max() / np.maximum(mean, 1))
+    return np.floor(np.maximum(ratio, 0) / np.log(_CLASS)).astype(np.int64)
 
 
 def _even_times(
-    cluster: np.ndarray, tokens: np.ndarray, tie: np.ndarray, random: np.random.Generator
+    cluster: np.ndarray, tokens: np.ndarray, shuffle: np.ndarray, random: np.random.Generator
 ) -> np.ndarray:
     """(M) times in [0, 1): each cluster's examples, and any stretch of their lengths, evenly spread."""
-    _, dense = np.unique(cluster, return_inverse=True)
-    size = np.bincount(dense)
-    order = np.lexsort((tie, tokens, dense))
-    place = np.empty(len(dense))
-    place[order] = np.arange(len(dense)) - np.repeat(np.cumsum(size) - size, size)
-    return (place * _GOLDEN + random.random(len(size))[dense]) % 1
+    size = np.bincount(cluster)
+    order = _sorted(shuffle, cluster, tokens)
+    place = np.empty(len(cluster))
+    place[order] = np.arange(len(cluster)) - np.repeat(np.cumsum(size) - size, size)
+    return (place * _GOLDEN + random.random(len(size))[cluster]) % 1

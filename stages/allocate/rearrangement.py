@@ -41,40 +41,43 @@ def rearrange(
     holders = Holders(rank, cluster, shape.ranks)
     if not len(holders.split):
         return
-    length = np.log(np.maximum(tokens, 1).astype(np.float64))
-    by_length = np.lexsort((length, rank))
-    edges = np.searchsorted(rank[by_length], np.arange(shape.ranks + 1))
+    length = np.log(np.maximum(tokens, 1))
+    by_length = np.lexsort((tokens, rank))
+    edges = np.searchsorted(rank[by_length], np.arange(shape.ranks + 1)).tolist()
     left = _MOST_WINDOWS
     for _ in range(_PASSES):
-        for low, high in pairwise(edges.tolist()):
-            step = unit // shape.accumulation
-            holders.update(step)
-            meets = np.zeros(len(unit), dtype=bool)
-            meets[holders.meeting(step)] = True
-            for start in range(low, high, _WINDOW):
-                members = by_length[start : min(start + _WINDOW, high)]
-                if meets[members].any() and left:
+        target = _targets(unit, length, shape)
+        for low, high in pairwise(edges):
+            holders.update(unit // shape.accumulation)
+            own = by_length[low:high]
+            meets = holders.meet(own, unit[own] // shape.accumulation)
+            for start in range(0, len(own), _WINDOW):
+                part = slice(start, start + _WINDOW)
+                if meets[part].any() and left:
                     left -= 1
-                    _solve(members, unit, length, holders, shape)
+                    _solve(own[part], unit, length, target, holders, shape)
 
 
 def _solve(
-    members: np.ndarray, unit: np.ndarray, length: np.ndarray, holders: Holders, shape: Shape
+    members: np.ndarray,
+    unit: np.ndarray,
+    length: np.ndarray,
+    target: np.ndarray,
+    holders: Holders,
+    shape: Shape,
 ) -> None:
     """The best way to put the members, all of one rank, into the micro-batches they now fill."""
     from scipy.optimize import linear_sum_assignment
 
     slots = unit[members]
-    target = _targets(slots, unit, length, shape)
-    cost = (length[members][:, None] - target[None, :]) ** 2
+    cost = (length[members][:, None] - target[slots][None, :]) ** 2
     cost[np.arange(len(members)), np.arange(len(members))] -= _STAY
     cost += _MEETING * holders.taken(members, slots // shape.accumulation)
     _, chosen = linear_sum_assignment(cost)
     unit[members] = slots[chosen]
 
 
-def _targets(slots: np.ndarray, unit: np.ndarray, length: np.ndarray, shape: Shape) -> np.ndarray:
-    """Mean length over all ranks of what stands in each of the micro-batches."""
+def _targets(unit: np.ndarray, length: np.ndarray, shape: Shape) -> np.ndarray:
+    """(U) mean logarithm of length of what stands in each micro-batch, over all ranks."""
     count = np.bincount(unit, minlength=shape.units)
-    mean = np.bincount(unit, weights=length, minlength=shape.units) / np.maximum(count, 1)
-    return mean[slots]
+    return np.bincount(unit, weights=length, minlength=shape.units) / np.maximum(count, 1)

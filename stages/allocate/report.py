@@ -24,7 +24,7 @@ def figures(grid: np.ndarray, cluster: np.ndarray, tokens: np.ndarray) -> dict[s
         rank, over the full steps; ``waiting``: predicted share of rank time spent waiting for the
         slowest, if time goes with padded tokens; ``padding``: share of padded tokens that are padding.
     """
-    _, dense = np.unique(cluster, return_inverse=True)
+    dense = cluster.astype(np.int64)
     padded_SR = padded_tokens(grid, tokens)
     full = (grid >= 0).all(axis=(1, 2, 3))
     looked_SR = padded_SR[full] if full.any() else padded_SR

@@ -83,8 +83,8 @@ class Holders:
 
     def __init__(self, rank: np.ndarray, cluster: np.ndarray, ranks: int) -> None:
         self._rank, self._ranks = rank.astype(np.int64), ranks
-        _, self._cluster = np.unique(cluster, return_inverse=True)
-        self._clusters = int(self._cluster.max(initial=0)) + 1
+        self._cluster = cluster.astype(np.int64)
+        self._clusters = int(cluster.max(initial=0)) + 1
         owners = np.unique(self._cluster * ranks + self._rank) // ranks
         self._is_split = (np.bincount(owners, minlength=self._clusters) > 1)[self._cluster]
         self.split = np.flatnonzero(self._is_split)
@@ -122,6 +122,10 @@ class Holders:
         )
         blocked = [~self.free(np.full(len(step), examples[i]), step) for i in first]
         return np.array(blocked)[of_example]
+
+    def meet(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """Whether another rank holds the cluster of each example, which stands at the given step."""
+        return ~self.free(examples, step)
 
     def meeting(self, step: np.ndarray) -> np.ndarray:
         """Examples whose cluster another rank holds at the same step."""

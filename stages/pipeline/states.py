@@ -15,7 +15,6 @@ from stages.pipeline.chain import LINKS, STAGES, Facts, Pipeline, Upstream
 
 FRESH, STALE, INCOMPLETE, MISSING = "fresh", "stale", "incomplete", "missing"
 PENDING = 255  # as stages.score.blocks has it, which would import torch
-_ABSENT = object()
 
 
 @dataclass(frozen=True)
@@ -162,8 +161,9 @@ def _differences(old: Facts, new: Facts, unsettled: Upstream | None) -> Iterator
 
 
 def _difference(name: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    before, now = old.get(name, _ABSENT), new.get(name, _ABSENT)
-    if before is _ABSENT or now is _ABSENT or _plain(before) != _plain(now):
+    # What an older version did not know is as good as what is not set.
+    before, now = old.get(name), new.get(name)
+    if _plain(before) != _plain(now):
         yield f"{name}: {_shown(before)} -> {_shown(now)}"
 
 
@@ -173,7 +173,7 @@ def _plain(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    if value is _ABSENT or value is None:
+    if value is None:
         return "none"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."

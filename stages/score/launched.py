@@ -29,6 +29,7 @@ def score_in_launch(job: Job, *, force: bool, reporter: Reporter) -> artifacts.H
     """
     import torch.distributed as dist
 
+    workers.die_with_parent()
     place = workers.export_world()
     if not dist.is_initialized():
         dist.init_process_group("gloo")

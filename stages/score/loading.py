@@ -72,7 +72,7 @@ def signer(job: Job, signing: Sequence[models.ModelFiles], reporter: Reporter) -
     ]
     exact = dtype == torch.float32
     shape = {"rank": settings.rank, "dims": settings.dims, "seed": settings.seed}
-    budget = job.batch_tokens or (16_384 if device.startswith("cuda") else 4_096)
+    budget = job.batch_tokens or (8_192 if device.startswith("cuda") else 2_048)
     if settings.kind == "head":
         return Signer(HeadSigner(loaded[0], **shape), device, budget, exact)
     if settings.kind == "embedding":

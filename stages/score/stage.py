@@ -54,6 +54,7 @@ def score(
     block_rows: int | None = None,
     trust_remote_code: bool = False,
     allow_partial: bool = False,
+    dry_run: bool = False,
     force: bool = False,
     reporter: Reporter = Silent(),
 ) -> artifacts.Header:
@@ -72,10 +73,11 @@ def score(
             them, and from the output's own last version.
         ranks: processes to compute with; ignored inside a launch (torchrun, DeepSpeed, srun).
         hostfile: machines to run the ranks on, as DeepSpeed reads it.
-        batch_tokens: padded tokens in a batch; by default 4,096 on a CPU and 16,384 on a GPU.
+        batch_tokens: padded tokens in a batch; by default 2,048 on a CPU and 8,192 on a GPU.
         block_rows: rows in a stored block, the unit of resuming; by default about 1/64 of the rows.
         trust_remote_code: let a model's own code run.
         allow_partial: go on when signatures can see less than half of the model's weights.
+        dry_run: write nothing; the returned header's ``stats`` say what it would cost.
         force: compute again even when the output is up to date, or is half done with another key.
         reporter: where messages and progress go.
 
@@ -110,6 +112,8 @@ def score(
 
         return score_in_launch(job, force=force, reporter=reporter)
     target = Target.of(job)
+    if dry_run:
+        return _estimate(job, target, reporter)
     with artifacts.locked(output):
         fresh = None if force else up_to_date(output, target.key, reporter)
         if fresh:
@@ -122,6 +126,21 @@ def score(
             else:
                 work(job, dataset, target, workers.World(0, 1, 0), reporter)
             return finish(job, dataset, target, time.monotonic() - started, reporter)
+
+
+def _estimate(job: Job, target: Target, reporter: Reporter) -> artifacts.Header:
+    from stages.score.estimate import estimate
+    from stages.score.reuse import open_known
+
+    with open_job_data(job, reporter) as dataset:
+        known = open_known(job.output, job.reuse, target.space)
+        stats = estimate(job, dataset, target, known, reporter)
+    reporter.message(
+        f"would compute {stats['compute']:,} of {stats['rows']:,} rows: {stats['tokens']:,} tokens, "
+        f"{stats['flops']:.3g} FLOPs, {stats['bytes'] / 1e6:,.1f} MB on disk, "
+        f"about {duration(stats['seconds'])} at {stats['tokens_per_second'] or 0:,.0f} tokens/s"
+    )
+    return artifacts.Header("signatures", target.key, asdict(job.settings), [], stats)
 
 
 def up_to_date(output: Path, key: str, reporter: Reporter) -> artifacts.Header | None:

@@ -35,7 +35,7 @@ def facility(unit_nD: np.ndarray) -> Iterator[int]:
     open_n = np.ones(len(unit_nD), dtype=bool)
     for _ in range(len(unit_nD)):
         gain_n = np.maximum(similarity_nn - covered_n[:, None], 0).sum(axis=0, dtype=np.float64)
-        chosen = int(np.where(open_n, gain_n.round(9), -1).argmax())
+        chosen = int(np.where(open_n, gain_n.round(6), -1).argmax())
         yield chosen
         open_n[chosen] = False
         np.maximum(covered_n, similarity_nn[:, chosen], out=covered_n)

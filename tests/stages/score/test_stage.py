@@ -413,6 +413,24 @@ def test_an_order_the_template_refuses_is_named_before_any_model_is_loaded(
         score([str(data)], str(tmp_path / "model"), tmp_path / "s", settings=SMALL)
 
 
+def test_a_dry_run_says_what_is_new_and_writes_nothing(tmp_path: Path, base: str) -> None:
+    rows = tiny.questions(30)
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", rows)
+    score([str(data)], base, tmp_path / "s", settings=SMALL)
+    tiny.write_jsonl(data, [*rows, rows[0], {"question": "new", "answer": "one"}])
+    before = (tmp_path / "s" / "zarr.json").read_bytes()
+    heard = Heard()
+    header = score([str(data)], base, tmp_path / "s", settings=SMALL, dry_run=True, reporter=heard)
+    assert (header.stats["rows"], header.stats["compute"]) == (32, 1)
+    assert header.stats["bytes"] == 32 * (2 * 64 + 16 + 16 + 1)
+    weights = sum(weight.numel() for weight in tiny.model().parameters())
+    assert header.stats["flops"] == header.stats["tokens"] * 4 * weights
+    assert header.stats["tokens_per_second"] > 0
+    assert heard.messages[-1].startswith("would compute 1 of 32 rows: ")
+    assert (tmp_path / "s" / "zarr.json").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.jsonl", "s"]
+
+
 def test_limit_reads_the_first_rows_only(tmp_path: Path, base: str) -> None:
     data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(30))
     header = score([str(data)], base, tmp_path / "s", settings=SMALL, options=DataOptions(limit=7))

@@ -39,7 +39,7 @@ def test_facility_against_the_definition(seed: int) -> None:
     similarity = (1 + rows @ rows.T) / 2
 
     def value(subset: list[int]) -> float:
-        return float(sum(max(similarity[i, j] for j in subset) for i in range(15)))
+        return round(float(sum(max(similarity[i, j] for j in subset) for i in range(15))), 6)
 
     chosen: list[int] = []
     while len(chosen) < 8:
@@ -130,7 +130,7 @@ def test_arms_inside_clusters(mapped: Path, tmp_path: Path, method: str) -> None
     norm = Clusters.open(mapped / "c.zarr").column("norm")[rows]
     expected: list[int] = []
     size = Clusters.open(mapped / "c.zarr").size
-    assert size.tolist() == [40, 20]
+    assert size.tolist() == [39, 21]  # 21 in proportion: 13.65 and 7.35
     for name, quota in enumerate([14, 7]):
         own = np.flatnonzero(label == name)
         order = (

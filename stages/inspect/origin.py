@@ -1,0 +1,81 @@
+"""Where an artifact came from: its inputs, their inputs, down to the data and the model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from formats import artifacts
+from formats.artifacts import Header
+from formats.errors import ArtifactError, DataError
+from formats.fingerprints import file_sha256
+from formats.kinds import find_kind
+from formats.selection import content_hash
+
+RECORDED, CHANGED, MISSING, UNCHECKED = "as recorded", "changed since", "missing", "not checked"
+
+
+def origin(path: Path, header: Header) -> list[dict[str, Any]]:
+    """The inputs of an artifact, followed as far as they are there.
+
+    Returns:
+        for each input ``path``, ``kind`` (an artifact's, ``data`` or ``model``), ``state`` (as recorded,
+        changed since, missing, not checked), ``sha256`` as recorded, and ``origin``, its own inputs.
+    """
+    if header.kind == "signatures":
+        return [*_data(path.parent, header), _model(header)]
+    found = [_artifact(path.parent, item) for item in header.inputs[:1]]
+    models = [
+        _entry(item["path"], "model", UNCHECKED, item["sha256"]) for item in header.inputs[1:2]
+    ]
+    return found + models
+
+
+def _entry(path: str, kind: str, state: str, sha256: str | None, **more: Any) -> dict[str, Any]:
+    return {"path": path, "kind": kind, "state": state, "sha256": sha256, "origin": [], **more}
+
+
+def _data(folder: Path, header: Header) -> list[dict[str, Any]]:
+    entries = []
+    for source in header.dataset.get("sources", []):
+        path, state, recorded = source["path"], UNCHECKED, source.get("sha256")
+        if source.get("kind") == "file":
+            path = os.path.normpath(folder / path)
+            state = _state_of_file(path, recorded)
+        entries.append(_entry(path, "data", state, recorded, rows=source.get("rows")))
+    return entries
+
+
+def _state_of_file(path: str, recorded: str | None) -> str:
+    if not os.path.exists(path):
+        return MISSING
+    try:
+        return RECORDED if file_sha256(path) == recorded else CHANGED
+    except DataError:
+        return UNCHECKED
+
+
+def _model(header: Header) -> dict[str, Any]:
+    recorded = header.extra.get("space", {}).get("model")
+    return _entry(str(header.params.get("model")), "model", UNCHECKED, recorded)
+
+
+def _artifact(folder: Path, item: dict[str, Any]) -> dict[str, Any]:
+    path = Path(os.path.normpath(folder / item["path"]))
+    recorded = item["sha256"]
+    if not path.exists():
+        return _entry(str(path), "artifact", MISSING, recorded)
+    try:
+        kind = find_kind(path)
+        header = artifacts.read_header(path, kind)
+    except ArtifactError as error:
+        return _entry(str(path), "artifact", error.problem, recorded)
+    # An input is recorded by its key, a selection by its lines, an allocation by its manifest.
+    now = {"selection": content_hash, "allocation": _manifest}.get(kind, lambda _: header.key)(path)
+    state = RECORDED if recorded in (now, header.key) else CHANGED
+    return _entry(str(path), kind, state, recorded) | {"origin": origin(path, header)}
+
+
+def _manifest(path: Path) -> str:
+    return file_sha256(artifacts.stamp(path, "allocation"))

@@ -1,0 +1,33 @@
+"""validate: every checksum, shape and invariant of an artifact, all of it read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from formats.kinds import artifact_path, find_kind
+from stages.validate import plans, runs, zarrs
+
+_CHECKS = {
+    "signatures": zarrs.signatures,
+    "clusters": zarrs.clusters,
+    "selection": plans.selection,
+    "allocation": plans.allocation,
+    "run": runs.run,
+}
+
+
+def validate(path: Path) -> str:
+    """Reads the whole artifact and checks it, also against its input where that is still there.
+
+    Args:
+        path: of any artifact, or of its header file.
+
+    Returns:
+        What was checked, in words.
+
+    Raises:
+        ArtifactError: the first thing that is wrong; names the file and the problem.
+    """
+    path = artifact_path(path)
+    kind = find_kind(path)
+    return f"{kind}, {_CHECKS[kind](path)}"

@@ -1,0 +1,156 @@
+"""Checks of the two Zarr artifacts: every chunk, then what the numbers must fulfil."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from formats import blocks
+from formats import clusters as maps
+from formats import signatures as signs
+from formats.errors import ArtifactError
+from formats.fingerprints import digest
+
+Kinds = Mapping[str, tuple[tuple[int | None, ...], str]]
+
+# Rounding a unit row to float16 changes its length by less than 2^-11, half a unit in the last place.
+_UNIT = 2e-3
+
+
+def signatures(path: Path) -> str:
+    """Checks a ``signatures.zarr``.
+
+    Raises:
+        ArtifactError: see ``stages.validate.validate``.
+    """
+    source = signs.Signatures.open(path)
+    rows, dims = source.rows, source.dims
+    one, whole = (rows,), {"norm": "float32", "loss": "float32", "status": "uint8"}
+    whole |= dict.fromkeys(("prompt_tokens", "response_tokens"), "int32")
+    kinds: dict[str, tuple[tuple[int | None, ...], str]] = {
+        "signature": ((rows, dims), "float16"),
+        "example_id": ((rows, 16), "uint8"),
+        **{name: (one, dtype) for name, dtype in whole.items()},
+    }
+    chunks = check_arrays(path, source.group, kinds)
+    if source.space_id != digest(source.space):
+        raise ArtifactError(f"{path / 'zarr.json'}: space_id is not the hash of space")
+    status = source.column("status")
+    _require(path, "status", status < len(signs.STATUS_NAMES), "is no status", status)
+    ids, first = source.column("example_id"), status != signs.DUPLICATE
+    if len(np.unique(ids[first], axis=0)) != first.sum():
+        raise ArtifactError(f"{path}: array example_id: an id stands twice, not marked duplicate")
+    usable = (status == signs.OK) | (status == signs.TRUNCATED)
+    for name in ("norm", "loss"):
+        values = source.column(name)
+        _require(path, name, ~usable | np.isfinite(values), "is not finite", values)
+    _check_lengths(path, source, usable)
+    return f"{rows:,} rows of {dims:,} numbers, {chunks:,} chunks"
+
+
+def _check_lengths(path: Path, source: signs.Signatures, usable: np.ndarray) -> None:
+    """Usable rows are unit vectors, the others are zero."""
+    for part, block in source.stream():
+        length = np.linalg.norm(block, axis=1)
+        good = np.abs(length - usable[part]) < _UNIT
+        if not good.all():
+            at = int(np.flatnonzero(~good)[0])
+            raise ArtifactError(
+                f"{path}: array signature: row {part.start + at} has length {length[at]:.4f}, "
+                f"not {int(usable[part][at])}"
+            )
+
+
+def clusters(path: Path) -> str:
+    """Checks a ``clusters.zarr``.
+
+    Raises:
+        ArtifactError: see ``stages.validate.validate``.
+    """
+    source = maps.Clusters.open(path)
+    rows, count = source.rows, source.clusters
+    kinds: dict[str, tuple[tuple[int | None, ...], str]] = {
+        "centroid": ((count, None), "float32"),
+        "centre": ((None,), "float32"),
+        "example_id": ((rows, 16), "uint8"),
+        **{name: ((rows,), dtype) for name, dtype in maps.ROW_ARRAYS.items()},
+        **{name: ((count,), dtype) for name, dtype in maps.CLUSTER_ARRAYS.items()},
+    }
+    chunks = check_arrays(path, source.group, kinds)
+    label, clustered = source.label, source.label >= 0
+    size = np.bincount(label[clustered], minlength=count)
+    _require(path, "size", source.size == size, f"is not the count of its rows {size}", source.size)
+    tokens = np.bincount(
+        label[clustered], weights=source.column("row_tokens")[clustered], minlength=count
+    ).astype(np.int64)
+    stored = source.column("tokens")
+    _require(path, "tokens", stored == tokens, "is not the sum of its rows", stored)
+    similarity = source.column("similarity")
+    fits = np.isfinite(similarity) & (np.abs(similarity) < 1.001)
+    _require(path, "similarity", fits, "is no cosine", similarity)
+    length = np.linalg.norm(source.column("centroid").astype(np.float64), axis=1)
+    _require(path, "centroid", np.abs(length - 1) < _UNIT, "is no unit vector", length)
+    return f"{rows:,} rows in {count:,} clusters, {chunks:,} chunks"
+
+
+def _require(path: Path, array: str, good: np.ndarray, problem: str, values: np.ndarray) -> None:
+    if not good.all():
+        at = int(np.flatnonzero(~good)[0])
+        raise ArtifactError(f"{path}: array {array}: number {at} ({values[at]}) {problem}")
+
+
+def check_arrays(path: Path, group: Any, kinds: Kinds) -> int:
+    """Every array is there with its shape and type, and every chunk with its checksum.
+
+    A chunk that is missing altogether would be read as fill values, so its file is looked for first.
+
+    Args:
+        kinds: name -> (shape, dtype); None stands for any length.
+
+    Returns:
+        The number of chunks.
+
+    Raises:
+        ArtifactError: names the array, or the chunk's file.
+    """
+    total = 0
+    for name, (shape, dtype) in kinds.items():
+        if name not in group:
+            raise ArtifactError(f"{path}: array {name} is missing")
+        array = group[name]
+        fits = len(array.shape) == len(shape) and all(
+            wanted is None or got == wanted for got, wanted in zip(array.shape, shape, strict=True)
+        )
+        if not fits or str(array.dtype) != dtype:
+            wanted = tuple("any" if length is None else length for length in shape)
+            raise ArtifactError(
+                f"{path / name}: holds {array.dtype} {tuple(array.shape)}, not {dtype} {wanted}"
+            )
+        total += _check_chunks(path / name, group, name)
+    return total
+
+
+def _check_chunks(folder: Path, group: Any, name: str) -> int:
+    array = group[name]
+    counts = [-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True)]
+    places = list(itertools.product(*map(range, counts)))
+    for place in places:
+        file = folder.joinpath("c", *map(str, place))
+        if not file.is_file():
+            raise ArtifactError(f"{file} is missing")
+        try:
+            blocks.read(group, name, *_rows(place, array.chunks))
+        except ArtifactError as error:
+            reason = re.sub(r"\s+", " ", str(error.__cause__))
+            raise ArtifactError(f"{file} is damaged: {reason}") from error
+    return len(places)
+
+
+def _rows(place: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[slice]:
+    """Chunks are never split along other axes than the first."""
+    return (slice(place[0] * chunks[0], (place[0] + 1) * chunks[0]),)
