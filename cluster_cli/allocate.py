@@ -26,12 +26,18 @@ def _number(flag: str, help_text: str) -> Any:
     type=click.Choice(STRATEGIES),
     default="disjoint",
     show_default=True,
-    help="disjoint: each cluster on one rank; interleaved: dealt over all; random: the usual shuffle.",
+    help="disjoint: each cluster on one rank; interleaved: dealt over all; balanced: disjoint, and "
+    "every batch like the whole; random: the usual shuffle.",
 )
 @_number("--micro-batch", "Rows a rank takes through the model at once.")
 @_number("--accumulation", "Micro-batches per optimizer step.")
 @_number("--epochs", "Passes over the selection, each in another order.")
 @click.option("--rotate", is_flag=True, help="Move clusters to the next rank from epoch to epoch.")
+@click.option(
+    "--signatures",
+    type=options.PATH,
+    help="Measure the plan in signature space too; balanced finds them unless they were moved.",
+)
 @options.seed_option
 @options.force_option
 @options.json_option

@@ -17,14 +17,15 @@ import click
 
 from cluster_cli import settings
 from cluster_cli.options import PATH, parse_fields
-from formats.errors import SettingError
+from formats.errors import ClusterCliError, SettingError
 
 if TYPE_CHECKING:
     from stages.pipeline import Pipeline
 
 DEFAULT = "cluster.toml"
 FOLDER = "work"
-_ELSEWHERE = ("force", "as_json")  # options that are said to ``run``, not written into the file
+# Options that are said to ``run``, or that it sets itself.
+_ELSEWHERE = ("force", "as_json", "dry_run", "resume")
 
 file_argument = click.argument("file", required=False, type=PATH, metavar="[CLUSTER.TOML]")
 
@@ -106,7 +107,7 @@ class _Reader:
         before = len(self.problems)
         for name in _ELSEWHERE:
             if name in given:
-                self._wrong(f"{stage}.{name} is said on the command line, not in the file")
+                self._wrong(f"{stage}.{name.replace('_', '-')} does not belong into a pipeline")
         inputs = [p for p in command.params if isinstance(p, click.Argument) and p.nargs != -1]
         for parameter in command.params:
             if parameter not in inputs:
@@ -134,7 +135,7 @@ class _Reader:
         """The keyword arguments of the stage's function, each stage's own checks made."""
         try:
             return _CONVERT[stage](values)
-        except (SettingError, click.BadParameter) as error:
+        except (ClusterCliError, click.BadParameter) as error:
             text = error.message if isinstance(error, click.BadParameter) else str(error)
             self._wrong(f"[{stage}] {text}")
         return values
@@ -155,7 +156,8 @@ def _listed(command: click.Command, given: dict[str, Any]) -> dict[str, Any]:
 def _score(values: dict[str, Any]) -> dict[str, Any]:
     from cluster_cli.score import _read
     from formats.data import DataOptions
-    from stages.score.stage import ScoreSettings
+    from stages.pipeline.chain import score_job
+    from stages.score.settings import ScoreSettings
 
     values = {**values, "format": values["shape"], "fields": parse_fields(values["fields"])}
     values["chat_template"] = _read(values["chat_template"])
@@ -164,19 +166,21 @@ def _score(values: dict[str, Any]) -> dict[str, Any]:
         raise SettingError("data is '-', and a pipeline cannot read standard input twice")
     settings_names = {field.name for field in dataclasses.fields(ScoreSettings)}
     option_names = {field.name for field in dataclasses.fields(DataOptions)}
-    return {
+    arguments = {
         "settings": ScoreSettings(**{n: v for n, v in values.items() if n in settings_names}),
         "options": DataOptions(**{n: v for n, v in values.items() if n in option_names}),
         **{n: v for n, v in values.items() if n not in settings_names | option_names},
     }
+    score_job(arguments)
+    return arguments
 
 
 def _cluster(values: dict[str, Any]) -> dict[str, Any]:
     from stages import cluster
-    from stages.pipeline.chain import arguments_of
+    from stages.pipeline.chain import cluster_expected
 
     values = {**values, "memory": int(values["memory"] * 2**30)}
-    cluster.expected("", 1, **arguments_of(cluster.expected, values))
+    cluster.expected("", 1, **cluster_expected(values))
     return values
 
 

@@ -62,4 +62,4 @@ def _plan(state: Any, force: bool) -> tuple[str, str]:
     if state.fresh:
         return ("run", "forced") if force else ("up to date", str(state.output))
     action = "resume" if state.state == "incomplete" and not force else "run"
-    return action, "; ".join(state.reasons) or state.state
+    return action, "; ".join(state.reasons)

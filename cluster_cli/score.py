@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,14 @@ from cluster_cli.options import (
 @click.option("--batch-tokens", type=click.IntRange(1), help="Padded tokens in a batch.")
 @click.option("--block-rows", type=click.IntRange(1), help="Rows in a stored block.")
 @click.option("--trust-remote-code", is_flag=True, help="Let the model's own code run.")
+@click.option(
+    "--meter",
+    type=click.IntRange(20),
+    help="Compare settings with exact gradients on so many rows, on stdout; write nothing.",
+)
+@click.option(
+    "--goal", type=float, default=0.9, show_default=True, help="Correlation the meter asks for."
+)
 @click.option("-n", "--dry-run", is_flag=True, help="Say what it would cost; write nothing.")
 @data_options
 @seed_option
@@ -107,6 +116,8 @@ def command(
     batch_tokens: int | None,
     block_rows: int | None,
     trust_remote_code: bool,
+    meter: int | None,
+    goal: float,
     dry_run: bool,
     force: bool,
     as_json: bool,
@@ -122,7 +133,7 @@ def command(
     cluster-cli score data.csv --field prompt=QUESTION --field response=ANSWER -m ./base -o s.zarr
     """
     from formats.data import DataOptions, spool_stdin
-    from stages.score.stage import ScoreSettings, score
+    from stages.score.stage import ScoreSettings, measure_fidelity, score
 
     paths = list(data)
     if "-" in paths:
@@ -137,11 +148,25 @@ def command(
         on_bad_row=on_bad_row,
         limit=limit,
     )
+    chosen = ScoreSettings(chat_template=_read(chat_template), **settings)
+    if meter:
+        result = measure_fidelity(
+            paths,
+            proxy or model,
+            settings=chosen,
+            options=options,
+            sample=meter,
+            goal=goal,
+            trust_remote_code=trust_remote_code,
+            reporter=reporter,
+        )
+        _print_meter(result, as_json)
+        return
     header = score(
         paths,
         model,
         output,
-        settings=ScoreSettings(chat_template=_read(chat_template), **settings),
+        settings=chosen,
         options=options,
         proxy=proxy,
         checkpoints=checkpoints,
@@ -157,6 +182,22 @@ def command(
         reporter=reporter,
     )
     print_header(header, as_json)
+
+
+def _print_meter(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(result, indent=1))
+        return
+    click.echo("signature             correlation  neighbours  cost of a training step")
+    for line in result["candidates"]:
+        mark = "  <- recommended" if line is result["recommended"] else ""
+        click.echo(
+            f"{line['signature']:<20}  {line['correlation']:>11.3f}  {line['neighbours']:>10.3f}"
+            f"  {line['cost']:>23.2f}{mark}"
+        )
+    click.echo("a step on half of a cluster: fall of the loss of its other half, and of outsiders")
+    for lesson in result["lessons"]:
+        click.echo(f"{lesson['members']:>12.4f} {lesson['others']:>12.4f} nats")
 
 
 def _read(path: Path | None) -> str | None:

@@ -13,10 +13,31 @@ from stages.select.methods import METHODS
 from stages.select.quotas import QUOTAS
 
 
+class _Fraction(click.ParamType):
+    name = "float|auto"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | str:
+        if value == "auto" or isinstance(value, float):
+            return value
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor auto", param, ctx)
+
+
 @click.command("select")
 @click.argument("clusters", type=options.PATH)
 @options.output_option("Selection to write, a JSONL file; - is stdout.")
-@click.option("--fraction", type=float, help="Share of the clustered rows to select.")
+@click.option(
+    "--fraction", type=_Fraction(), help="Share of the clustered rows to select, or auto."
+)
+@click.option(
+    "--coverage",
+    type=float,
+    default=0.95,
+    show_default=True,
+    help="With --fraction auto: how near every example must be to a selected one, of what is reachable.",
+)
 @click.option("--count", type=int, help="Number of examples to select.")
 @click.option("--tokens", type=int, help="Prompt and response tokens to select, at most.")
 @click.option(

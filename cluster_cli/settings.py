@@ -136,7 +136,8 @@ def _mistaken(parameter: click.Parameter, value: Any) -> str:
     """What the value should have been; click would take 3.7 for 3 and true for 1. Empty when right."""
     several = parameter.nargs == -1 or getattr(parameter, "multiple", False)
     values = value if several and isinstance(value, list) else [value]
-    kind, allowed = _KINDS.get(parameter.type.name, ("a text", (str,)))
+    # A type of a command's own, such as `a number or auto`, judges for itself.
+    kind, allowed = _KINDS.get(parameter.type.name, ("a number or a text", (int, float, str)))
     if all(type(item) in allowed for item in values):
         return ""
     return f"a list, each {kind}" if several else kind
@@ -148,5 +149,5 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "integer range": ("a whole number", (int,)),
     "float": ("a number", (int, float)),
     "float range": ("a number", (int, float)),
-    "K|auto": ("a whole number or a text", (int, str)),
+    **{name: ("a text", (str,)) for name in ("text", "choice", "path", "file", "directory")},
 }

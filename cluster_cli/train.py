@@ -67,6 +67,34 @@ from cluster_cli.options import (
     help="Where a data file is now, in the order given to score; repeatable.",
 )
 @click.option(
+    "--loss-per",
+    type=click.Choice(["example", "token"]),
+    default="example",
+    show_default=True,
+    help="What counts alike; weights multiply either.",
+)
+@click.option(
+    "--lora", type=click.IntRange(min=1), metavar="RANK", help="Train LoRA adapters of this rank."
+)
+@click.option("--lora-alpha", type=float, help="Their scale.  [default: twice the rank]")
+@click.option("--lora-dropout", type=float, default=0.0, show_default=True)
+@click.option(
+    "--eval-data", multiple=True, type=PATH, help="Evaluate on this file too; repeatable."
+)
+@click.option(
+    "--eval-every",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="Evaluate so often, besides before and after.",
+)
+@click.option(
+    "--patience",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop after N evaluations that bring nothing better.",
+)
+@click.option("--keep-best", is_flag=True, help="Keep the model of the best evaluation.")
+@click.option(
     "--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Checkpoint so often."
 )
 @click.option(

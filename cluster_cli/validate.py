@@ -22,7 +22,8 @@ def command(reporter: Any, artifacts: tuple[Path, ...]) -> None:
     \b
     cluster-cli validate work/*.zarr work/selection.jsonl work/allocation
     """
+    from formats.kinds import artifact_path
     from stages.validate import validate
 
     for path in artifacts:
-        reporter.message(f"{path} is whole: {validate(path)}")
+        reporter.message(f"{artifact_path(path)} is whole: {validate(path)}")

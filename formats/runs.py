@@ -16,7 +16,7 @@ from formats.errors import ArtifactError
 
 METRICS = "metrics.jsonl"
 
-# What a line of metrics.jsonl says; evaluations add lines of their own with an "eval" field.
+# What a line of metrics.jsonl says about a step; see ``read_evaluations`` for the other lines.
 FIELDS = {
     "step": "optimizer step, from 0 over the whole run",
     "epoch": "pass over the selection, from 0",
@@ -55,22 +55,40 @@ class MetricsWriter:
 
 
 def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a run's ``metrics.jsonl``, in order.
+    """The lines of a run's optimizer steps, in order.
 
     Raises:
-        ArtifactError: it is missing, or a line is no JSON object.
+        ArtifactError: ``metrics.jsonl`` is missing, or a line is no JSON object.
     """
-    path = run / METRICS
+    return (line for line in _lines(run / METRICS) if "eval" not in line)
+
+
+def read_evaluations(run: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a run's evaluations, in order: ``step`` (taken before it), ``eval``, ``seconds``.
+
+    ``eval`` has, per source, ``loss`` (mean over examples of their tokens' mean), ``token_loss`` (mean
+    over tokens), ``examples`` and ``tokens``.
+
+    Raises:
+        ArtifactError: as ``read_metrics``.
+    """
+    return (line for line in _lines(run / METRICS) if "eval" in line)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with open(path, encoding="utf-8") as stream:
             for number, text in enumerate(stream, 1):
-                line = json.loads(text)
-                if not isinstance(line, dict):
-                    raise ArtifactError(f"{path}:{number}: not a JSON object")
-                yield line
+                yield _parse(path, number, text)
     except OSError as error:
         raise ArtifactError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        if isinstance(error, ArtifactError):
-            raise
-        raise ArtifactError(f"{path}:{number}: not valid JSON") from error
+
+
+def _parse(path: Path, number: int, text: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        line = None
+    if not isinstance(line, dict):
+        raise ArtifactError(f"{path}:{number}: not a JSON object")
+    return line

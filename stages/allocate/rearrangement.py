@@ -12,14 +12,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from stages.allocate.separation import Holders
+from stages.allocate.separation import Holders, Turns
 from stages.allocate.shape import Shape
 
 _WINDOW = 384  # examples assigned together
 _PASSES = 2
 _MEETING = 1e3  # cost; differences in length cost at most about 10
 _STAY = 1e-4  # what staying is worth: a difference of 1 % in length
-_MOST_WINDOWS = 3_000  # beyond so many, what is left is done by ``separation`` alone
+_MOST_WINDOWS = 400  # beyond so many, what is left is done by ``separation`` alone
 
 
 def rearrange(
@@ -58,12 +58,34 @@ def rearrange(
                     _solve(own[part], unit, length, target, holders, shape)
 
 
+def take_turns(
+    unit: np.ndarray,
+    rank: np.ndarray,
+    cluster: np.ndarray,
+    tokens: np.ndarray,
+    shape: Shape,
+    random: np.random.Generator,
+) -> None:
+    """Changes ``unit`` in place, so that split clusters follow their turns: for plans in which few
+    clusters, most of them split, leave ``rearrange`` no way out.
+    """
+    turns = Turns(rank, cluster, shape, random)
+    length = np.log(np.maximum(tokens, 1))
+    by_length = np.lexsort((tokens, rank))
+    edges = np.searchsorted(rank[by_length], np.arange(shape.ranks + 1)).tolist()
+    target = _targets(unit, length, shape)
+    for low, high in pairwise(edges):
+        for start in range(low, high, _WINDOW):
+            members = by_length[start : min(start + _WINDOW, high)]
+            _solve(members, unit, length, target, turns, shape)
+
+
 def _solve(
     members: np.ndarray,
     unit: np.ndarray,
     length: np.ndarray,
     target: np.ndarray,
-    holders: Holders,
+    blocked: Holders | Turns,
     shape: Shape,
 ) -> None:
     """The best way to put the members, all of one rank, into the micro-batches they now fill."""
@@ -72,7 +94,7 @@ def _solve(
     slots = unit[members]
     cost = (length[members][:, None] - target[slots][None, :]) ** 2
     cost[np.arange(len(members)), np.arange(len(members))] -= _STAY
-    cost += _MEETING * holders.taken(members, slots // shape.accumulation)
+    cost += _MEETING * blocked.taken(members, slots // shape.accumulation)
     _, chosen = linear_sum_assignment(cost)
     unit[members] = slots[chosen]
 

@@ -41,6 +41,43 @@ def figures(grid: np.ndarray, cluster: np.ndarray, tokens: np.ndarray) -> dict[s
     }
 
 
+def in_signature_space(
+    grid: np.ndarray, vector_MD: np.ndarray, weight: np.ndarray
+) -> dict[str, float]:
+    """What a plan means in signature space.
+
+    Args:
+        grid: (S, A, R, m) example indices, -1 where empty.
+        vector_MD: (M, D) unit signatures, float32.
+        weight: (M) loss weights.
+
+    Returns:
+        ``rank_cosine``: mean cosine between the mean signatures of two ranks in a step;
+        ``batch_variance``: mean squared distance of a full step's weighted mean signature to the whole
+        selection's.
+    """
+    ranks = grid.shape[2]
+    mean_D = (weight[:, None] * vector_MD).mean(axis=0)
+    cosines, distances = [], []
+    for step in grid:
+        held = np.moveaxis(step, 1, 0).reshape(ranks, -1)
+        filled = held >= 0
+        sums_RD = (vector_MD[held] * filled[:, :, None]).sum(axis=1)
+        length_R = np.linalg.norm(sums_RD, axis=1)
+        unit_RD = sums_RD[length_R > 0] / length_R[length_R > 0, None]
+        count = len(unit_RD)
+        if count > 1:
+            total = unit_RD.sum(axis=0)
+            cosines.append((total @ total - count) / (count * (count - 1)))
+        if filled.all():
+            batch_D = (weight[held.ravel(), None] * vector_MD[held.ravel()]).mean(axis=0)
+            distances.append(((batch_D - mean_D) ** 2).sum())
+    return {
+        "rank_cosine": round(float(np.mean(cosines)) if cosines else 0.0, 6),
+        "batch_variance": float(np.mean(distances)) if distances else 0.0,
+    }
+
+
 def padded_tokens(grid: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     """(S, R) int64: rows times the longest of them, summed over a step's micro-batches."""
     filled = grid >= 0

@@ -12,6 +12,7 @@ from stages.allocate.shape import Shape
 
 _FARTHEST = 400  # places away in length, at most
 _PASSES = 3
+_GOLDEN = 0.6180339887498949
 
 
 def separate(
@@ -43,6 +44,14 @@ def separate(
                     return
                 partner = by_length[np.clip(place[meeting] + signed, 0, len(rank) - 1)]
                 _exchange(unit, rank, step, meeting, partner, holders)
+
+
+def meetings(unit: np.ndarray, rank: np.ndarray, cluster: np.ndarray, shape: Shape) -> int:
+    """Examples whose cluster another rank holds at the same step."""
+    holders = Holders(rank, cluster, shape.ranks)
+    step = unit // shape.accumulation
+    holders.update(step)
+    return len(holders.meeting(step))
 
 
 def _exchange(
@@ -130,3 +139,34 @@ class Holders:
     def meeting(self, step: np.ndarray) -> np.ndarray:
         """Examples whose cluster another rank holds at the same step."""
         return self.split[self._others(self.split, step[self.split]) > 0]
+
+
+class Turns:
+    """Whose turn each split cluster is at each step: a stricter rule than ``Holders``, but one that
+    ranks can follow without looking at each other.
+
+    Turns are shared as the cluster's examples are, and spread evenly over the steps. A cluster larger
+    than a rank has none: it must be on several ranks at once.
+    """
+
+    def __init__(
+        self, rank: np.ndarray, cluster: np.ndarray, shape: Shape, random: np.random.Generator
+    ) -> None:
+        size = np.bincount(cluster)
+        pairs, self._part, rows = np.unique(
+            cluster.astype(np.int64) * shape.ranks + rank, return_inverse=True, return_counts=True
+        )
+        owner = pairs // shape.ranks
+        parts = np.bincount(owner, minlength=len(size))[owner]
+        self._bound = (parts > 1) & (size[owner] <= shape.steps * shape.per_step)
+        before = np.cumsum(rows) - rows
+        self._begin = (before - before[np.searchsorted(owner, owner)]) / size[owner]
+        self._end = self._begin + rows / size[owner]
+        self._phase = random.random(len(size))[owner]
+
+    def taken(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """(n, s) bool: whether it is another rank's turn, for each example at each of the steps."""
+        part = self._part[examples][:, None]
+        time = (step[None, :] * _GOLDEN + self._phase[part]) % 1
+        inside = (self._begin[part] <= time) & (time < self._end[part])
+        return self._bound[part] & ~inside

@@ -13,9 +13,10 @@ from formats import allocation, artifacts
 from formats.artifacts import Header
 from formats.errors import ArtifactError, SettingError
 from formats.selection import Selection, content_hash, hex_ids, read_selection
-from stages.allocate.report import figures
+from stages.allocate.report import figures, in_signature_space
 from stages.allocate.shape import EMPTY, Shape
 from stages.allocate.strategies import plan, shuffled
+from stages.allocate.vectors import load
 from stages.reporting import Reporter, Silent
 
 STAGE_VERSION = 1
@@ -34,6 +35,7 @@ def allocate(
     epochs: int = 1,
     seed: int = 0,
     rotate: bool = False,
+    signatures: Path | None = None,
     force: bool = False,
     reporter: Reporter = Silent(),
 ) -> Header:
@@ -52,6 +54,8 @@ def allocate(
         epochs: passes over the selection.
         seed: other seeds, other plans.
         rotate: move clusters on to the next rank from epoch to epoch.
+        signatures: the ``signatures.zarr`` behind the selection. With it the plan is also measured in
+            signature space; ``balanced`` finds it by itself unless it was moved.
         force: do it again even when the output is up to date.
         reporter: where messages go.
 
@@ -77,6 +81,7 @@ def allocate(
         epochs=epochs,
         seed=seed,
         rotate=rotate,
+        measured=signatures is not None,
     )
     with artifacts.locked(output):
         if not force and (fresh := artifacts.fresh_header(output, "allocation", key)):
@@ -87,8 +92,12 @@ def allocate(
         if not len(chosen):
             raise ArtifactError(f"{selection} holds no example: nothing to allocate")
         shape = Shape(len(chosen), ranks, micro_batch, accumulation)
-        grids = list(plan(chosen, shape, strategy, epochs=epochs, seed=seed, rotate=rotate))
-        stats = _stats(chosen, shape, grids[0], seed)
+        known = load(chosen, signatures) if signatures or strategy == "balanced" else None
+        plans = plan(
+            chosen, shape, strategy, epochs=epochs, seed=seed, rotate=rotate, vectors=known
+        )
+        grids = list(plans)
+        stats = _stats(chosen, shape, grids[0], seed, known)
         _report(stats, shape, strategy, reporter)
         files = _write(output, chosen, grids, reporter)
         header = _header(chosen, output, key, params, stats, shape, content[1])
@@ -108,12 +117,14 @@ def expected(
     epochs: int = 1,
     seed: int = 0,
     rotate: bool = False,
+    measured: bool = False,
 ) -> tuple[dict[str, Any], str]:
     """The parameters and the key of the plan ``allocate`` would write, without reading anything.
 
     Args:
         content: the selection's key and the hash of its lines (``formats.selection.content_hash``).
         ranks, strategy, micro_batch, accumulation, epochs, seed, rotate: as in ``allocate``.
+        measured: whether ``signatures`` is given.
 
     Raises:
         SettingError: a number is out of range.
@@ -128,6 +139,8 @@ def expected(
         "seed": seed,
         "rotate": rotate,
     }
+    if measured:
+        params["measured"] = True
     return params, artifacts.stage_key("allocate", STAGE_VERSION, params=params, inputs=content)
 
 
@@ -182,16 +195,24 @@ def _columns(chosen: Selection, units: np.ndarray) -> Iterator[tuple[list[Any], 
         yield tuple(column[start:end] for column in columns)
 
 
-def _stats(chosen: Selection, shape: Shape, grid: np.ndarray, seed: int) -> dict[str, Any]:
+def _stats(
+    chosen: Selection, shape: Shape, grid: np.ndarray, seed: int, known: np.ndarray | None
+) -> dict[str, Any]:
     by_chance = shuffled(shape, np.random.default_rng([seed, 2]))
+    found = {
+        name: figures(some, chosen.cluster, chosen.tokens)
+        for name, some in (("plan", grid), ("random", by_chance))
+    }
+    if known is not None:
+        found["plan"] |= in_signature_space(grid, known, chosen.weight)
+        found["random"] |= in_signature_space(by_chance, known, chosen.weight)
     return {
         "examples": shape.examples,
         "clusters": len(np.unique(chosen.cluster)),
         **_ownership(grid, chosen.cluster),
         "steps": shape.steps,
         "empty_places": shape.steps * shape.batch - shape.examples,
-        "plan": figures(grid, chosen.cluster, chosen.tokens),
-        "random": figures(by_chance, chosen.cluster, chosen.tokens),
+        **found,
     }
 
 
@@ -227,7 +248,11 @@ def _report(stats: dict[str, Any], shape: Shape, strategy: str, reporter: Report
         ("padded_ratio_mean", "tokens of the fullest rank over the mean"),
         ("waiting", "predicted waiting"),
         ("clusters_per_batch", "clusters in a step"),
+        ("rank_cosine", "cosine between ranks in a step"),
+        ("batch_variance", "variance of a batch's mean signature"),
     ):
+        if name not in ours:
+            continue
         number = "{:.2f}" if name == "clusters_per_batch" else "{:.4f}"
         reporter.message(
             f"{title}: {number.format(ours[name])} (random: {number.format(chance[name])})"

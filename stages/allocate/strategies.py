@@ -9,23 +9,32 @@ import numpy as np
 from formats.errors import SettingError
 from formats.selection import Selection
 from stages.allocate import ownership
+from stages.allocate.herding import deviations, herd
 from stages.allocate.levelling import level_out
 from stages.allocate.matching import place
-from stages.allocate.rearrangement import rearrange
+from stages.allocate.rearrangement import rearrange, take_turns
 from stages.allocate.report import figures
-from stages.allocate.separation import separate
+from stages.allocate.separation import meetings, separate
 from stages.allocate.shape import Shape
 
-STRATEGIES = ("disjoint", "interleaved", "random")
+STRATEGIES = ("disjoint", "interleaved", "balanced", "random")
 _TOLERANCES = (
     0.1,
     0.02,
 )  # of length, tried one after the other where whole clusters do not balance
+_SMALL = 100_000  # examples; larger plans have clusters enough
 _BALANCED = 1.02  # padded tokens, largest rank over mean, that need no improvement
 
 
 def plan(
-    selection: Selection, shape: Shape, strategy: str, *, epochs: int, seed: int, rotate: bool
+    selection: Selection,
+    shape: Shape,
+    strategy: str,
+    *,
+    epochs: int,
+    seed: int,
+    rotate: bool,
+    vectors: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
     """One grid (S, A, R, m) int32 per epoch; equal arguments give equal grids.
 
@@ -33,20 +42,26 @@ def plan(
         selection: what is shared out.
         shape: over what.
         strategy: ``disjoint``: each cluster on one rank; ``interleaved``: each cluster dealt over all
-            ranks; ``random``: the usual shuffle.
+            ranks; ``balanced``: as disjoint, and every global batch like the whole selection;
+            ``random``: the usual shuffle.
         epochs: passes.
         seed: other seeds, other plans.
         rotate: in epoch e rank r takes over what rank r - e owned in the first.
+        vectors: (M, D) float32 signatures, which ``balanced`` needs.
 
     Raises:
-        SettingError: there is no such strategy.
+        SettingError: there is no such strategy, or ``balanced`` has no vectors.
     """
     if strategy not in STRATEGIES:
         raise SettingError(
             f"there is no strategy {strategy!r}", fix=f"use one of {', '.join(STRATEGIES)}"
         )
     cluster, tokens = selection.cluster, selection.tokens
-    if strategy == "disjoint":
+    if strategy == "balanced":
+        if vectors is None:
+            raise SettingError("balanced needs signatures", fix="use another strategy")
+        away = deviations(vectors, selection.weight, np.random.default_rng([seed, 3]))
+    if strategy in ("disjoint", "balanced"):
         rank = _owners(cluster, tokens, shape, seed)
     elif strategy == "interleaved":
         rank = ownership.interleaved(cluster, tokens, shape, np.random.default_rng([seed, 0]))
@@ -55,7 +70,10 @@ def plan(
         if strategy == "random":
             grid = shuffled(shape, random)
         else:
-            grid = _timed(rank, cluster, tokens, shape, random, apart=strategy == "disjoint")
+            unit = _timed(rank, cluster, tokens, shape, random, apart=strategy != "interleaved")
+            if strategy == "balanced":
+                herd(unit, rank, cluster, tokens, away, shape, random)
+            grid = shape.grid(unit, rank)
         yield np.roll(grid, epoch, axis=2) if rotate else grid
 
 
@@ -82,7 +100,8 @@ def _score(
     rank: np.ndarray, cluster: np.ndarray, tokens: np.ndarray, shape: Shape, seed: int
 ) -> tuple[float, float]:
     random = np.random.default_rng([seed, 1, 0])
-    found = figures(_timed(rank, cluster, tokens, shape, random, apart=True), cluster, tokens)
+    unit = _timed(rank, cluster, tokens, shape, random, apart=True)
+    found = figures(shape.grid(unit, rank), cluster, tokens)
     return round(found["shared_cluster"], 3), found["padded_ratio_mean"]
 
 
@@ -95,12 +114,15 @@ def _timed(
     *,
     apart: bool,
 ) -> np.ndarray:
-    """The grid of one epoch for given owners; ``apart`` keeps the parts of split clusters apart."""
+    """Units of one epoch for given owners; ``apart`` keeps the parts of split clusters apart."""
     unit = place(rank, cluster, tokens, shape, random)
     if apart:
         rearrange(unit, rank, cluster, tokens, shape)
         separate(unit, rank, cluster, tokens, shape)
-    return shape.grid(unit, rank)
+        if shape.examples <= _SMALL and meetings(unit, rank, cluster, shape):
+            take_turns(unit, rank, cluster, tokens, shape, random)
+            separate(unit, rank, cluster, tokens, shape)
+    return unit
 
 
 def shuffled(shape: Shape, random: np.random.Generator) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def _extremes(
     order = rows[np.lexsort((rows, -similarity[rows], source.label[rows]))]
     starts = np.searchsorted(source.label[order], np.arange(source.clusters + 1))
     found = []
-    for start, end in zip(starts[:-1], starts[1:], strict=True):
+    for start, end in itertools.pairwise(starts):
         members = order[start:end].tolist()
         near = members[: min(examples, (len(members) + 1) // 2)]
         far = members[len(near) :][::-1][:examples]

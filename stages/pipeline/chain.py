@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from formats.artifacts import Header, stamp
+from formats.artifacts import Header, read_header, stamp
 from formats.data import find_sources
 from formats.fingerprints import digest, file_sha256
 from formats.selection import content_hash
 from stages import allocate, cluster, score, select, train
 from stages.models import ModelFiles, find_model
+from stages.score.settings import Job
+from stages.score.stage import Target
 
 STAGES = ("score", "cluster", "select", "allocate", "train")
 
@@ -98,39 +101,47 @@ def arguments_of(function: Callable[..., Any], given: Mapping[str, Any]) -> dict
     return {name: value for name, value in given.items() if name in names}
 
 
-def _upstream_input(header: Header) -> dict[str, str]:
-    """A stage reads one artifact; its header records which."""
-    return {Path(item["path"]).name: short(item["sha256"]) for item in header.inputs[:1]}
+def _inputs(header: Header) -> dict[str, str]:
+    """The artifacts a stage has read, as its header records them."""
+    return {Path(item["path"]).name: short(item["sha256"]) for item in header.inputs}
+
+
+def score_job(given: Mapping[str, Any]) -> Job:
+    """The job that ``score`` makes of its arguments.
+
+    Raises:
+        SettingError: they contradict each other.
+    """
+    defaults = {name: p.default for name, p in inspect.signature(score.score).parameters.items()}
+    values = {**defaults, "output": Path(), **given}
+    job = Job(**{item.name: values[item.name] for item in fields(Job)})
+    job.check()
+    return job
 
 
 def _expect_score(pipeline: Pipeline, _: Upstream | None) -> tuple[str | None, Facts]:
-    given = pipeline.arguments["score"]
-    settings, options = given["settings"], given["options"]
-    files = find_model(given["model"])
-    sources = find_sources(given["data"], options)
-    key = score.expected_key([content for _, content in sources], files, settings, options)
+    job = score_job(pipeline.arguments["score"])
+    sources = find_sources(job.data, job.options)
+    target = Target.of(job)
+    params = {**asdict(job.settings), **job.options.to_json(), "proxy": job.proxy}
     inputs = {path: short(content) for path, content in sources}
-    models = {"model": files.weights_sha256, "tokenizer": files.tokenizer_sha256}
-    return key, _score_facts(asdict(settings), options.to_json(), inputs, models)
+    return target.key, _score_facts(params, inputs, target.space)
 
 
 def _recorded_score(header: Header) -> Facts:
-    settings = {name: value for name, value in header.params.items() if name != "model"}
+    params = {name: value for name, value in header.params.items() if name != "model"}
     inputs = {item["path"]: short(item["sha256"]) for item in header.inputs}
-    space = header.extra.get("space", {})
-    return _score_facts(settings, header.dataset.get("options", {}), inputs, space)
+    options = header.dataset.get("options", {})
+    return _score_facts({**params, **options}, inputs, header.extra.get("space", {}))
 
 
-def _score_facts(
-    settings: dict[str, Any],
-    options: dict[str, Any],
-    inputs: dict[str, str],
-    models: dict[str, Any],
-) -> Facts:
-    template = settings.get("chat_template")
-    shown = {**settings, "chat_template": short(digest(template)) if template else None}
-    hashes = [(name, short(models[name])) for name in ("model", "tokenizer") if name in models]
-    return Facts({**shown, **options}, inputs | dict(hashes))
+def _score_facts(params: dict[str, Any], inputs: dict[str, str], space: dict[str, Any]) -> Facts:
+    template = params.get("chat_template")
+    shown = {**params, "chat_template": short(digest(template)) if template else None}
+    hashes = {name: space[name] for name in ("model", "tokenizer") if name in space}
+    for name, value in hashes.items():  # a trajectory has a list of them
+        inputs = {**inputs, name: short(value if isinstance(value, str) else digest(value))}
+    return Facts(shown, inputs)
 
 
 def _call_score(given: Mapping[str, Any], _: Path | None, output: Path, **how: Any) -> Header:
@@ -139,13 +150,31 @@ def _call_score(given: Mapping[str, Any], _: Path | None, output: Path, **how: A
 
 def _expect_cluster(pipeline: Pipeline, before: Upstream | None) -> tuple[str | None, Facts]:
     assert before is not None
-    given = arguments_of(cluster.expected, pipeline.arguments["cluster"])
-    if before.header is not None:
-        dims = before.header.extra["space"]["dims"]
-    else:
-        dims = pipeline.arguments["score"]["settings"].dims
-    params, key = cluster.expected(before.key or "", dims, **given)
-    return key if before.key else None, Facts(params, {before.path.name: short(before.key)})
+    given = cluster_expected(pipeline.arguments["cluster"])
+    params, key = cluster.expected(before.key or "", _dims(pipeline, before), **given)
+    inputs = {before.path.name: short(before.key)}
+    if given["reuse"] is not None:
+        inputs[Path(pipeline.arguments["cluster"]["reuse"]).name] = short(given["reuse"].key)
+    return key if before.key else None, Facts(params, inputs)
+
+
+def cluster_expected(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of ``cluster.expected``: those of ``cluster``, the older map's header read.
+
+    Raises:
+        ArtifactError: the older map is not there.
+    """
+    older = given.get("reuse")
+    header = read_header(older, "clusters") if older else None
+    return {**arguments_of(cluster.expected, given), "reuse": header}
+
+
+def _dims(pipeline: Pipeline, before: Upstream) -> int:
+    """Numbers in a signature; of some kinds the settings do not say it, but the array does."""
+    if before.header is None:
+        return pipeline.arguments["score"]["settings"].dims
+    array = json.loads((before.path / "signature" / "zarr.json").read_text(encoding="utf-8"))
+    return int(array["shape"][1])
 
 
 def _expect_select(pipeline: Pipeline, before: Upstream | None) -> tuple[str | None, Facts]:
@@ -165,7 +194,7 @@ def _expect_allocate(pipeline: Pipeline, before: Upstream | None) -> tuple[str |
 
 
 def _recorded(header: Header) -> Facts:
-    return Facts(header.params, _upstream_input(header))
+    return Facts(header.params, _inputs(header))
 
 
 def _expect_train(pipeline: Pipeline, before: Upstream | None) -> tuple[str | None, Facts]:
@@ -181,8 +210,9 @@ def _expect_train(pipeline: Pipeline, before: Upstream | None) -> tuple[str | No
 def _recorded_train(header: Header) -> Facts:
     names = train.expected("", NO_MODEL)[0]
     params = {name: header.params[name] for name in names if name in header.params}
-    models = [("model", short(item["sha256"])) for item in header.inputs[1:2]]
-    return Facts(params, _upstream_input(header) | dict(models))
+    hashes = [short(item["sha256"]) for item in header.inputs]
+    read = [*(Path(item["path"]).name for item in header.inputs[:1]), "model"]
+    return Facts(params, dict(zip(read, hashes, strict=False)))
 
 
 def _call_on_input(function: Callable[..., Header]) -> Callable[..., Header]:

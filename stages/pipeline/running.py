@@ -44,15 +44,16 @@ def run(
             "run starts its ranks itself, but this is one rank of many",
             fix="call it outside of torchrun, srun or deepspeed, or call a single stage",
         )
-    found: list[State] = []
+    names = window(pipeline, since, until)
     before = accepted(pipeline, since)
-    for name in window(pipeline, since, until):
+    found: list[State] = []
+    for name in names:
         state = judge(pipeline, name, before)
         if state.fresh and not force:
             artifacts.touch(state.output, LINKS[name].kind)
             reporter.message(f"{name}: {state.output} is up to date")
         else:
-            why = ["forced"] if state.fresh else state.reasons or [state.state]
+            why = ["forced"] if state.fresh else state.reasons
             reporter.message(f"{name}: {'; '.join(why)}")
             _call(pipeline, state, before.path if before else None, force, reporter)
         found.append(state)

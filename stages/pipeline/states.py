@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,9 @@ class State:
         return self.state == FRESH
 
     def to_json(self) -> dict[str, Any]:
-        """For people's programs; without the header."""
-        return {**asdict(self), "output": str(self.output), "header": None} | {"fresh": self.fresh}
+        """For programs; without the header."""
+        names = ("stage", "state", "fresh", "reasons", "key", "expected")
+        return {name: getattr(self, name) for name in names} | {"output": str(self.output)}
 
     def upstream(self) -> Upstream:
         """This stage as the next one sees it."""
@@ -68,8 +69,9 @@ def status(pipeline: Pipeline, since: str | None = None, until: str | None = Non
         DataError, ModelError: the data or a model cannot be found.
     """
     states: list[State] = []
+    names = window(pipeline, since, until)
     before = accepted(pipeline, since)
-    for name in window(pipeline, since, until):
+    for name in names:
         states.append(judge(pipeline, name, before, states[-1] if states else None))
         before = states[-1].upstream()
     return states
@@ -144,6 +146,8 @@ def judge(
     if header is not None and not reasons:
         reasons = ["made from something else, or by another version of the stage"]
     done = _progress(name, output, expected)
+    if state == MISSING and not reasons and not done.notes:
+        reasons = ["not made yet"]
     if done.resumable:
         state = INCOMPLETE
     return State(

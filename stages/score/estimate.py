@@ -6,9 +6,12 @@ import time
 from typing import Any
 
 import numpy as np
+import torch
 
 from formats.data import Dataset
+from formats.errors import DataError
 from formats.rendering import OK, TRUNCATED, Rendered
+from stages import models
 from stages.reporting import Reporter
 from stages.score import loading
 from stages.score.batches import pad
@@ -61,12 +64,62 @@ def estimate(
     return report
 
 
-def _sample(job: Job, dataset: Dataset, target: Any, compute: np.ndarray) -> list[Rendered]:
+def measure(
+    job: Job, dataset: Dataset, target: Any, count: int, goal: float, reporter: Reporter
+) -> dict[str, Any]:
+    """The meters on a sample: which setting follows the exact gradients, and are clusters lessons?
+
+    Args:
+        job, dataset, target: as ``score`` works them out.
+        count: examples to sample.
+        goal: correlation to reach.
+        reporter: hears warnings.
+
+    Returns:
+        ``candidates``, ``recommended`` and ``lessons`` (see ``stages.score.meter``).
+
+    Raises:
+        ModelError: the model cannot be loaded.
+        DataError: fewer than 20 usable examples.
+    """
+    from sklearn.cluster import KMeans
+
+    from stages.score import meter
+
+    rows = _sample(job, dataset, target, np.arange(len(dataset)), count)
+    if len(rows) < 20:
+        raise DataError(f"the meter needs 20 usable examples, there are {len(rows)}")
+    device, files = models.compute_device(), target.signing[-1]
+
+    def load() -> Any:
+        return models.load_model(
+            files, dtype=torch.float32, trust_remote_code=job.trust_remote_code
+        ).to(device)
+
+    model = load()
+    lines, signatures = meter.compare_candidates(model, rows, job.batch_tokens or 2_048)
+    signature = signatures["gradient, rank 64"]
+    del model
+    centred = signature.astype(np.float32) - signature.mean(axis=0, dtype=np.float32)
+    label = KMeans(8, n_init=4, random_state=0).fit_predict(centred)
+    lessons = meter.lesson_test(load, rows, label, device=device)
+    return {
+        "rows": len(rows),
+        "goal": goal,
+        "candidates": lines,
+        "recommended": meter.recommend(lines, goal),
+        "lessons": lessons,
+    }
+
+
+def _sample(
+    job: Job, dataset: Dataset, target: Any, rows: np.ndarray, count: int = _PROBE_ROWS
+) -> list[Rendered]:
     render = loading.renderer(job, target.signing[-1])
     rng = np.random.default_rng(0)
-    chosen = rng.permutation(compute)[:_PROBE_ROWS]
-    rows = (render(dataset[int(row)]) for row in np.sort(chosen))
-    return [row for row in rows if row.status in (OK, TRUNCATED)]
+    chosen = np.sort(rng.permutation(rows)[:count])
+    rendered = (render(dataset[int(row)]) for row in chosen)
+    return [row for row in rendered if row.status in (OK, TRUNCATED)]
 
 
 def _probe(signer: Any, sample: list[Rendered]) -> float:

@@ -143,6 +143,48 @@ def _estimate(job: Job, target: Target, reporter: Reporter) -> artifacts.Header:
     return artifacts.Header("signatures", target.key, asdict(job.settings), [], stats)
 
 
+def measure_fidelity(
+    data: Sequence[str],
+    model: str,
+    *,
+    settings: ScoreSettings = ScoreSettings(),
+    options: DataOptions = DataOptions(),
+    sample: int = 256,
+    goal: float = 0.9,
+    trust_remote_code: bool = False,
+    reporter: Reporter = Silent(),
+) -> dict[str, Any]:
+    """Signatures against exact gradients on a sample of the data; see ``estimate.measure``.
+
+    Args:
+        data, model, settings, options, trust_remote_code, reporter: as in ``score``; of the settings
+            the rendering counts.
+        sample: examples to look at.
+        goal: rank correlation with exact gradients that the recommended setting reaches.
+
+    Raises:
+        as ``score`` does.
+    """
+    from stages.score.estimate import measure
+
+    job = Job(
+        data=tuple(data),
+        model=model,
+        output=Path("unused"),
+        settings=settings,
+        options=options,
+        proxy=None,
+        checkpoints=(),
+        reuse=(),
+        batch_tokens=None,
+        block_rows=None,
+        trust_remote_code=trust_remote_code,
+        allow_partial=True,
+    )
+    with open_job_data(job, reporter) as dataset:
+        return measure(job, dataset, Target.of(job), sample, goal, reporter)
+
+
 def up_to_date(output: Path, key: str, reporter: Reporter) -> artifacts.Header | None:
     """The header when the output is fresh, having said so; else None."""
     fresh = artifacts.fresh_header(output, "signatures", key)

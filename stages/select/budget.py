@@ -1,9 +1,13 @@
-"""How much to select: a fraction, a count or tokens, exactly one of them."""
+"""How much to select: a fraction, a count or tokens, exactly one of them.
+
+The fraction ``auto`` is replaced by a number before it is applied, see ``stages.select.coverage``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -18,12 +22,12 @@ class Budget:
     """What was asked for; at most one is set.
 
     Attributes:
-        fraction: of the clustered rows, 0 < fraction <= 1.
+        fraction: of the clustered rows, 0 < fraction <= 1, or "auto".
         count: examples.
         tokens: prompt and response tokens of all selected examples together, at most.
     """
 
-    fraction: float | None = None
+    fraction: float | Literal["auto"] | None = None
     count: int | None = None
     tokens: int | None = None
 
@@ -37,9 +41,9 @@ class Budget:
             raise SettingError(
                 "no budget is given", fix="add --fraction 0.31, --count N or --tokens N"
             )
-        if self.fraction is not None and not 0 < self.fraction <= 1:
+        if self.fraction not in (None, "auto") and not _is_fraction(self.fraction):
             raise SettingError(
-                f"--fraction is {self.fraction}", fix="give a number above 0, at most 1"
+                f"--fraction is {self.fraction}", fix="give a number above 0, at most 1, or auto"
             )
         for name in ("count", "tokens"):
             if (value := given.get(name)) is not None and value < 1:
@@ -61,8 +65,17 @@ class Budget:
                 )
             return choose(self.count)
         if self.fraction is not None:
-            return choose(max(1, int(self.fraction * len(pool) + 0.5)))
+            return choose(rows(float(self.fraction), pool))
         return choose(len(pool))
+
+
+def rows(fraction: float, pool: Pool) -> int:
+    """The number of examples that a fraction of the pool is, at least one."""
+    return max(1, int(fraction * len(pool) + 0.5))
+
+
+def _is_fraction(value: object) -> bool:
+    return isinstance(value, (int, float)) and 0 < value <= 1
 
 
 def _within_tokens(pool: Pool, choose: Choose, tokens: int) -> np.ndarray:

@@ -17,6 +17,7 @@ from formats.selection import write_selection
 from stages.reporting import Reporter, Silent
 from stages.select import methods
 from stages.select.budget import Budget
+from stages.select.coverage import curve
 from stages.select.pool import Pool, read_pool
 from stages.select.settings import Settings
 from stages.select.weights import cluster_weights, effective
@@ -31,7 +32,7 @@ def select(
     output: Path | Literal["-"],
     *,
     method: str = "cluster",
-    fraction: float | None = None,
+    fraction: float | Literal["auto"] | None = None,
     count: int | None = None,
     tokens: int | None = None,
     quota: str = "equal",
@@ -39,6 +40,7 @@ def select(
     trim: float = 0.01,
     weights: bool = True,
     seed: int = 0,
+    coverage: float = 0.95,
     signatures: Path | None = None,
     force: bool = False,
     reporter: Reporter = Silent(),
@@ -49,8 +51,8 @@ def select(
         clusters: a ``clusters.zarr``.
         output: the ``selection.jsonl`` to write, or "-" for stdout.
         method: one of ``stages.select.methods.METHODS``.
-        fraction: of the clustered rows; one of fraction, count and tokens must be given, except for
-            the method ``all``.
+        fraction: of the clustered rows, or "auto": as small as ``coverage`` allows. One of fraction,
+            count and tokens must be given, except for the method ``all``.
         count: how many examples.
         tokens: how many prompt and response tokens at most.
         quota: how the budget is shared over clusters, see ``stages.select.quotas``.
@@ -58,8 +60,11 @@ def select(
         trim: fraction of outliers that are avoided where a cluster has other members.
         weights: restore every cluster's share by loss weights; False sets all to 1, for ablation.
         seed: of random choices.
+        coverage: with the fraction "auto", how near the nearest selected example must be to every
+            example, as a share of what selecting everything reaches (``stages.select.coverage``).
         signatures: where the map's ``signatures.zarr`` is, if not where the map says; read by the
-            methods ``k-centre``, ``facility`` and ``tagcos``, and by the greedy orders within clusters.
+            fraction "auto", the methods ``k-centre``, ``facility`` and ``tagcos``, and the greedy
+            orders within clusters.
         force: do it again even when the output is up to date.
         reporter: where messages go.
 
@@ -85,17 +90,24 @@ def select(
         trim=trim,
         weights=weights,
         seed=seed,
+        coverage=coverage,
     )
     settings = Settings(quota, within, trim, seed, signatures)
 
     def make(folder: Path | None) -> tuple[Header, dict[str, np.ndarray]]:
         pool = read_pool(source)
-        chosen = budget.apply(pool, chosen_method.prepare(source, pool, settings))
+        choose = chosen_method.prepare(source, pool, settings)
+        allowed, notes = budget, {}
+        if fraction == "auto":
+            notes["coverage"] = found = curve(source, pool, choose, signatures, coverage)
+            allowed = Budget(fraction=found["fraction"])
+            reporter.message(found["reason"])
+        chosen = allowed.apply(pool, choose)
         chosen = chosen[np.argsort(pool.row[chosen], kind="stable")]
         weight_M = np.ones(len(chosen))
         if weights and chosen_method.weighted:
             weight_M = cluster_weights(pool.label[chosen], pool.size)
-        stats = _stats(source, pool, chosen, weight_M)
+        stats = {**_stats(source, pool, chosen, weight_M), **notes}
         _report(stats, reporter)
         return _header(source, folder, key, params, stats), _columns(pool, chosen, weight_M)
 
@@ -118,7 +130,7 @@ def expected(
     clusters: str,
     *,
     method: str = "cluster",
-    fraction: float | None = None,
+    fraction: float | Literal["auto"] | None = None,
     count: int | None = None,
     tokens: int | None = None,
     quota: str = "equal",
@@ -126,12 +138,14 @@ def expected(
     trim: float = 0.01,
     weights: bool = True,
     seed: int = 0,
+    coverage: float = 0.95,
 ) -> tuple[dict[str, Any], str]:
     """The parameters and the key of the selection ``select`` would write, without reading anything.
 
     Args:
         clusters: the key of the cluster map.
-        method, fraction, count, tokens, quota, within, trim, weights, seed: as in ``select``.
+        method, fraction, count, tokens, quota, within, trim, weights, seed, coverage: as in
+            ``select``.
 
     Raises:
         SettingError: an unknown method, or a value out of range.
@@ -148,6 +162,10 @@ def expected(
         "weights": weights,
         "seed": seed,
     }
+    if fraction == "auto":
+        if not 0 < coverage <= 1:
+            raise SettingError(f"--coverage is {coverage}", fix="give a number above 0, at most 1")
+        params["coverage"] = coverage
     return params, artifacts.stage_key("select", STAGE_VERSION, params=params, inputs=[clusters])
 
 

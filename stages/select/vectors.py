@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,24 +28,35 @@ def load(clusters: Clusters, pool: Pool, given: Path | None) -> np.ndarray:
         ArtifactError: they are not there, or are not those of the map.
         SettingError: they do not fit into memory.
     """
-    signatures = _open(clusters, given)
     rows = pool.row[pool.distinct]
-    size = len(rows) * signatures.dims * 4
+    dims = clusters.column("centre").shape[0]
+    size = len(rows) * dims * 4
     if size > MEMORY:
         raise SettingError(
             f"this choice holds all signatures in memory: {size / 2**30:.1f} GiB, more than "
             f"{MEMORY / 2**30:.0f}",
             fix="use --method cluster with --within farthest, nearest or random",
         )
-    unit_UD = np.empty((len(rows), signatures.dims), dtype=np.float32)
-    order = np.argsort(rows, kind="stable")
-    for part, block_BD in signatures.stream():
-        low, high = np.searchsorted(rows[order], (part.start, part.stop))
-        unit_UD[order[low:high]] = block_BD[rows[order[low:high]] - part.start]
-    unit_UD -= clusters.column("centre")
-    length_U = np.sqrt(np.einsum("ud,ud->u", unit_UD, unit_UD))
-    unit_UD /= np.where(length_U < 1e-6, np.float32(np.inf), length_U)[:, None]
+    unit_UD = np.empty((len(rows), dims), dtype=np.float32)
+    for place, block_BD in stream(clusters, pool, given):
+        unit_UD[place] = block_BD
     return unit_UD
+
+
+def stream(
+    clusters: Clusters, pool: Pool, given: Path | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The same block by block: places among the pool's distinct rows (b), and their (b, D) float32."""
+    signatures = _open(clusters, given)
+    rows, centre_D = pool.row[pool.distinct], clusters.column("centre")
+    order = np.argsort(rows, kind="stable")
+    ascending = rows[order]
+    for part, block_BD in signatures.stream():
+        low, high = np.searchsorted(ascending, (part.start, part.stop))
+        unit_BD = block_BD[ascending[low:high] - part.start] - centre_D
+        length_B = np.sqrt(np.einsum("bd,bd->b", unit_BD, unit_BD))
+        unit_BD /= np.where(length_B < 1e-6, np.float32(np.inf), length_B)[:, None]
+        yield order[low:high], unit_BD
 
 
 def _open(clusters: Clusters, given: Path | None) -> Signatures:

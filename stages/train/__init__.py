@@ -13,6 +13,7 @@ from formats import artifacts
 from formats.allocation import Allocation
 from formats.artifacts import Header
 from formats.errors import ArtifactError
+from formats.fingerprints import digest
 from stages.launch import launch
 from stages.models import ModelFiles, find_model
 from stages.reporting import Reporter, Silent, duration
@@ -43,6 +44,14 @@ def train(
     seed: int = 0,
     max_length: int | None = None,
     data: Sequence[Path | str] = (),
+    loss_per: str = "example",
+    lora: int | None = None,
+    lora_alpha: float | None = None,
+    lora_dropout: float = 0.0,
+    eval_data: Sequence[Path | str] = (),
+    eval_every: int | None = None,
+    patience: int | None = None,
+    keep_best: bool = False,
     hostfile: Path | str | None = None,
     checkpoint_every: int | None = None,
     checkpoint_minutes: float | None = None,
@@ -73,6 +82,16 @@ def train(
         seed: of dropout and newly made weights.
         max_length: tokens per example; as the allocation was made unless given.
         data: where the data files are now, one for each that the allocation names.
+        loss_per: ``example`` as above; ``token`` minimises (1 / (B n)) sum_i w_i sum_t l_it, n the mean
+            number of response tokens of the plan's examples: every supervised token counts alike.
+        lora: rank of LoRA adapters at all linear layers; the rest of the model is frozen. ``model/`` then
+            has them added in, ``adapter/`` has them alone. Needs the ``lora`` extra.
+        lora_alpha: their scale; twice the rank unless given.
+        lora_dropout: dropout before them.
+        eval_data: files to evaluate on, per source, before and after; read as the training data are.
+        eval_every: steps between two evaluations meanwhile.
+        patience: stop after so many evaluations in a row that bring no better loss.
+        keep_best: ``model/`` is the one with the best evaluation, not the last one.
         hostfile: machines to run on, ``name slots=N`` lines; this one without it.
         checkpoint_every: steps between two checkpoints.
         checkpoint_minutes: minutes between two checkpoints.
@@ -120,10 +139,18 @@ def train(
         checkpoint_minutes=checkpoint_minutes,
         keep=keep,
         resume=resume,
+        loss_per=loss_per,
+        lora=lora,
+        lora_alpha=lora_alpha,
+        lora_dropout=lora_dropout,
+        eval_data=tuple(str(Path(path).absolute()) for path in eval_data),
+        eval_every=eval_every,
+        patience=patience,
+        keep_best=keep_best,
     )
     settings.check(force=force)
     config.build(settings, opened, "float32")  # contradictions show before anything is started
-    settings = settings.with_key(VERSION, _inputs(opened.header.key, files))
+    settings = settings.with_key(VERSION, _inputs(settings, opened.header.key, files))
     header = None if force else artifacts.fresh_header(output, "run", settings.key)
     if header is not None:
         reporter.message(f"{output.name} is up to date")
@@ -153,22 +180,29 @@ def expected(allocation: str, files: ModelFiles, **given: Any) -> tuple[dict[str
     names = {field.name for field in dataclasses.fields(Settings)} & arguments.keys()
     path = arguments["deepspeed"]
     here = {"allocation": "", "model": files.name, "output": "", "quiet": True}
+    here["eval_data"] = tuple(str(path) for path in arguments["eval_data"])
     file = {
         "deepspeed": config.read_file(Path(path)) if path else None,
         "deepspeed_path": str(path),
     }
     settings = Settings(**{name: arguments[name] for name in names} | here | file)
     settings.check()
-    return settings.params(), settings.with_key(VERSION, _inputs(allocation, files)).key
+    return settings.params(), settings.with_key(VERSION, _inputs(settings, allocation, files)).key
 
 
-def _inputs(allocation: str, files: ModelFiles) -> dict[str, str]:
-    """Content hashes of all that is read."""
-    return {
+def _inputs(settings: Settings, allocation: str, files: ModelFiles) -> dict[str, str]:
+    """Content hashes of all that is read; ``allocation`` is its key."""
+    inputs = {
         "allocation": allocation,
         "model": files.weights_sha256,
         "tokenizer": files.tokenizer_sha256,
     }
+    if settings.eval_data:
+        from formats.data import DataOptions, find_sources
+
+        found = find_sources(settings.eval_data, DataOptions())
+        inputs["eval_data"] = digest([sha256 for _, sha256 in found])
+    return inputs
 
 
 def _start(

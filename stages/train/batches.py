@@ -32,7 +32,8 @@ class Batch:
         example: (S,) int64, which example each supervised token belongs to.
         column: (S,) int64, where in ``keep`` the position that predicts it stands.
         target: (S,) int64, the tokens to predict.
-        share: (S,) float64, w_i / n_i: the token's part in the sum of weighted example losses.
+        share: (S,) float64, the token's part in the sum of weighted losses: w_i / n_i, or w_i over the
+            mean n when every token counts alike.
         tokens, padded_tokens: counts without and with padding; 0 for a dummy.
     """
 
@@ -55,6 +56,7 @@ def steps(
     *,
     first: int = 0,
     multiple: int = 1,
+    per_token: float | None = None,
 ) -> Iterator[list[Batch]]:
     """The rank's micro-batches, one list per optimizer step, rendered one step ahead in a thread.
 
@@ -62,16 +64,24 @@ def steps(
         render: gives a row's ``Rendered`` example.
         first: step to begin with.
         multiple: pad lengths up to a multiple of this.
+        per_token: see ``collate``.
     """
     by_step = itertools.groupby(allocation.rank(rank, first), key=lambda plan: plan.step)
     return _ahead(
-        [collate(plan, [render(row) for row in plan.rows], multiple) for plan in plans]
+        [collate(plan, [render(row) for row in plan.rows], multiple, per_token) for plan in plans]
         for _, plans in by_step
     )
 
 
-def collate(plan: MicroBatch, rendered: list[Any], multiple: int = 1) -> Batch:
+def collate(
+    plan: MicroBatch, rendered: list[Any], multiple: int = 1, per_token: float | None = None
+) -> Batch:
     """Pads rendered examples into one batch.
+
+    Args:
+        multiple: pad lengths up to a multiple of this.
+        per_token: the same divisor for every token, the mean number of response tokens of an example;
+            None divides by each example's own number, so that examples count alike.
 
     An empty micro-batch becomes one example of two tokens whose share is 0: the rank still runs forward
     and backward, because the other ranks wait for it in every collective.
@@ -87,7 +97,7 @@ def collate(plan: MicroBatch, rendered: list[Any], multiple: int = 1) -> Batch:
     supervised = np.stack([np.pad(one, (0, longest - len(one))) for one in masks])[:, 1:]
     example, position = np.nonzero(supervised)
     keep, column = np.unique(position, return_inverse=True)
-    counts = np.maximum(supervised.sum(axis=1), 1)
+    counts = np.full(len(ids), per_token) if per_token else np.maximum(supervised.sum(axis=1), 1)
     return Batch(
         plan=plan,
         input_ids=input_ids,

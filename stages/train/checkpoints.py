@@ -34,6 +34,7 @@ class State:
         metrics_bytes: length of ``metrics.jsonl`` so far.
         train_seconds: spent in steps so far.
         resumed: how often the run was resumed.
+        evaluations: results so far.
     """
 
     step: int = 0
@@ -41,6 +42,7 @@ class State:
     metrics_bytes: int = 0
     train_seconds: float = 0.0
     resumed: int = 0
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
 
 
 def found(run: Path) -> list[Path]:

@@ -70,6 +70,12 @@ def zero_stage(config: dict[str, Any]) -> int:
     return int(config.get("zero_optimization", {}).get("stage", 0))
 
 
+def learning_rate(config: dict[str, Any], settings: Settings) -> float:
+    """The highest rate: the configuration's, where its optimizer has one."""
+    said = config.get("optimizer", {}).get("params", {}).get("lr", settings.learning_rate)
+    return LEARNING_RATE if said is None else float(said)
+
+
 class _Filling:
     """A configuration on its way to being complete, and the problems met so far."""
 

@@ -7,14 +7,12 @@ import os
 import random
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from stages.train import config as configuration
 from stages.workers import export_world
 
 _BETAS, _EPS = (0.9, 0.999), 1e-8
@@ -105,32 +103,24 @@ def plain_gradient_norm(engine: Any) -> float:
     return float(torch.stack(norms).norm())
 
 
-def save_model(engine: Any, tokenizer: Any, folder: Path, *, stage: int) -> None:
-    """Writes the model in Hugging Face format, by rank 0; under ZeRO 3 all ranks give their part."""
-    state = dict(_gathered(engine.module)) if stage == 3 else None
-    if dist.get_rank() == 0:
-        engine.module.config.use_cache = True
-        engine.module.save_pretrained(folder, state_dict=state)
-        tokenizer.save_pretrained(folder)
+def whole_state(engine: Any) -> dict[str, torch.Tensor] | None:
+    """The module's state dictionary, put together on rank 0 from all ranks' parts under ZeRO 3.
+
+    None where every rank has the whole module already. Frozen weights are left out.
+    """
+    return dict(_gathered(engine.module)) if engine.zero_optimization_stage() == 3 else None
 
 
 def _gathered(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The state dictionary's entries, whole, one parameter in memory at a time; on rank 0."""
+    """Its entries, one after the other."""
     import deepspeed
 
     for name, weight in model.named_parameters():
+        if not weight.requires_grad:
+            continue
         with deepspeed.zero.GatheredParameters([weight]):
             if dist.get_rank() == 0:
                 yield name, weight.detach().cpu().clone()
     saved = model.state_dict().keys()  # some buffers are made anew on loading
     if dist.get_rank() == 0:
         yield from ((name, buffer) for name, buffer in model.named_buffers() if name in saved)
-
-
-def effective(config: dict[str, Any], *, dtype: torch.dtype) -> dict[str, Any]:
-    """What ``run.json`` says about how the engine ran."""
-    return {
-        "dtype": str(dtype).removeprefix("torch."),
-        "zero_stage": configuration.zero_stage(config),
-        "deepspeed_config": config,
-    }

@@ -74,22 +74,25 @@ class Loop:
     save: bool = False
     _waited: float = 0.0
 
-    def run(self, steps: Iterable[list[Batch]], after: Callable[[dict[str, Any]], None]) -> None:
-        """Takes the steps; ``after`` gets each one's line for ``metrics.jsonl``.
+    def run(self, steps: Iterable[list[Batch]], after: Callable[[dict[str, Any]], bool]) -> None:
+        """Takes the steps; ``after`` gets each one's line for ``metrics.jsonl`` and says whether to stop.
 
         Raises:
             NotFiniteError: a loss or the gradient is NaN or infinite, on any rank; raised by all.
         """
         began = time.perf_counter()
+        self.clock.restart()
         for batches in steps:
             self.clock.mark("data")
             line = self.step(batches)
             ended = time.perf_counter()
             line["seconds"] = ended - began
             line["tokens_per_second"] = line["tokens"] / (ended - began)
-            began = ended
             self.totals.add(line)
-            after(line)
+            if after(line):
+                break
+            began = time.perf_counter()  # what `after` takes, such as a checkpoint, is no training
+            self.clock.restart()
 
     def step(self, batches: list[Batch]) -> dict[str, Any]:
         """One optimizer step."""

@@ -39,7 +39,7 @@ def header(
             "git_commit": git_commit(),
         },
         dataset=artifacts.rebase_dataset(
-            plan.reference(allocation, settings.data), None, Path(settings.output)
+            plan.reference(allocation, settings.data), None, Path(settings.output).parent
         ),
     )
 

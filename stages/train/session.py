@@ -15,11 +15,14 @@ from formats.runs import METRICS, MetricsWriter
 from stages.reporting import Reporter
 from stages.train import batches, checkpoints
 from stages.train.checkpoints import Checkpoints, State
+from stages.train.evaluate import Evaluation, overall
 from stages.train.loop import Loop, Totals
+from stages.train.prepare import mean_response_tokens
 from stages.train.settings import Settings
 from stages.workers import world
 
 TERMINATED = 143
+MODEL, BEST = "model", "best"
 
 
 class Session:
@@ -29,6 +32,8 @@ class Session:
         folder: the run folder being built.
         loop: ready to take steps.
         reporter: rank 0's; silent elsewhere.
+        evaluation: what to evaluate on before, after and meanwhile, if anything.
+        save_model: writes the model as it is into a folder; called on all ranks.
     """
 
     def __init__(
@@ -38,8 +43,13 @@ class Session:
         allocation: Allocation,
         loop: Loop,
         reporter: Reporter,
+        evaluation: Evaluation | None,
+        save_model: Callable[[Path], None],
     ) -> None:
         self._folder = folder
+        self._settings = settings
+        self._evaluation = evaluation
+        self._save_model = save_model
         self._allocation = allocation
         self._loop = loop
         self._reporter = reporter
@@ -60,14 +70,19 @@ class Session:
         """
         before = signal.signal(signal.SIGTERM, self._asked_to_stop)
         rank, left = world().rank, self._allocation.steps - self._state.step
-        multiple = 8 if self._loop.device.startswith("cuda") else 1
         work = batches.steps(
-            self._allocation, rank, render, first=self._state.step, multiple=multiple
+            self._allocation,
+            rank,
+            render,
+            first=self._state.step,
+            multiple=8 if self._loop.device.startswith("cuda") else 1,
+            per_token=self._per_token(render),
         )
         self._metrics = self._open_metrics() if rank == 0 else None
         try:
+            if self._state.step == 0:
+                self._evaluate()
             with self._reporter.progress("training", left, "steps") as self._advance:
-                self._loop.clock.restart()
                 self._loop.run(work, self._after)
         finally:
             if self._metrics is not None:
@@ -76,21 +91,64 @@ class Session:
 
     def stats(self) -> dict[str, Any]:
         """Totals of the run, over all its resumptions."""
-        seconds = {"train_seconds": self._state.train_seconds, "resumed": self._state.resumed}
-        return {**asdict(self._loop.totals), **seconds}
+        return {
+            **asdict(self._loop.totals),
+            "train_seconds": self._state.train_seconds,
+            "resumed": self._state.resumed,
+            **({"eval": self._state.evaluations} if self._evaluation else {}),
+        }
 
-    def _after(self, line: dict[str, Any]) -> None:
+    def _per_token(self, render: Callable[[int], Any]) -> float | None:
+        if self._settings.loss_per == "example":
+            return None
+        return mean_response_tokens(self._allocation, render, self._loop.device)
+
+    def _evaluate(self) -> None:
+        """Evaluates the model as it is between two steps."""
+        if self._evaluation is None:
+            return
+        began = time.perf_counter()
+        result = self._evaluation.run(self._loop.engine)
+        line = {"step": self._state.step, "eval": result}
+        self._state.evaluations.append(line)
+        if self._metrics is not None:
+            self._metrics.write({**line, "seconds": time.perf_counter() - began})
+        losses = ", ".join(f"{name} {each['loss']:.4f}" for name, each in result.items())
+        self._reporter.message(f"answer loss before step {self._state.step}: {losses}")
+        if self._settings.keep_best and self._since_best() == 0:
+            self._save_model(self._folder / BEST)
+
+    def _since_best(self) -> int:
+        """Evaluations since the best one."""
+        losses = [overall(each["eval"]) for each in self._state.evaluations]
+        return len(losses) - 1 - losses.index(min(losses))
+
+    def finish(self) -> None:
+        """Leaves the model to be kept in ``model/``."""
+        if not self._settings.keep_best:
+            self._save_model(self._folder / MODEL)
+        elif world().rank == 0:
+            os.rename(self._folder / BEST, self._folder / MODEL)
+
+    def _after(self, line: dict[str, Any]) -> bool:
         if self._metrics is not None:
             self._metrics.write(line)
         self._advance(1, f"loss {line['loss']:.4f}, {line['tokens_per_second']:,.0f} tokens/s")
         self._state.step = line["step"] + 1
         self._state.train_seconds += line["seconds"]
         finished = self._state.step == self._allocation.steps
+        every = self._settings.eval_every
+        if finished or (every is not None and self._state.step % every == 0):
+            self._evaluate()
+        if self._settings.patience and self._since_best() >= self._settings.patience:
+            self._reporter.message(f"stopped early before step {self._state.step}: no better since")
+            return True
         wanted = self._loop.stop or self._loop.save or self._checkpoints.due(self._state.step)
         if wanted and not finished:
             self._save()
         if self._loop.stop and not finished:
             raise SystemExit(TERMINATED)
+        return False
 
     def _save(self) -> None:
         began = time.perf_counter()
@@ -98,10 +156,8 @@ class Session:
             self._metrics.sync()
             self._state.metrics_bytes = (self._folder / METRICS).stat().st_size
         self._state.totals = asdict(self._loop.totals)
-        clock = self._loop.clock
-        self._checkpoints.save(self._loop.engine, self._state, clock.seconds)
+        self._checkpoints.save(self._loop.engine, self._state, self._loop.clock.seconds)
         seconds = time.perf_counter() - began
-        clock.restart()
         if self._loop.stop:
             self._reporter.message(
                 f"stopped before step {self._state.step}, checkpoint written in {seconds:.1f} s; "

@@ -13,6 +13,7 @@ from formats.errors import SettingError
 
 FILE = "settings.json"
 SCHEDULES = ("cosine", "linear", "constant")
+LOSS_PER = ("example", "token")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -29,6 +30,11 @@ class Settings:
         quiet: the workers say warnings only.
         checkpoint_every, checkpoint_minutes: steps or minutes between two checkpoints.
         keep: how many of the newest checkpoints stay.
+        loss_per: what counts alike, every example or every token.
+        lora, lora_alpha, lora_dropout: rank, scale and dropout of adapters; no rank, no adapters.
+        eval_data, eval_every: files to evaluate on before, after, and every so many steps.
+        patience: evaluations in a row that bring nothing better before training stops.
+        keep_best: the model of the best evaluation is kept, not the last one.
         resume: go on from the newest checkpoint, if there is one.
         key: the run's key, once it is known.
         inputs: content hashes of what is read, part of the key.
@@ -54,6 +60,14 @@ class Settings:
     checkpoint_every: int | None = None
     checkpoint_minutes: float | None = None
     keep: int = 2
+    loss_per: str = "example"
+    lora: int | None = None
+    lora_alpha: float | None = None
+    lora_dropout: float = 0.0
+    eval_data: tuple[str, ...] = ()
+    eval_every: int | None = None
+    patience: int | None = None
+    keep_best: bool = False
     resume: bool = False
     key: str = ""
     inputs: dict[str, str] = field(default_factory=dict)
@@ -84,19 +98,29 @@ class Settings:
                 "above 0",
             ),
             (self.keep > 0, "keep", "1 or more"),
+            (self.loss_per in LOSS_PER, "loss_per", "one of " + ", ".join(LOSS_PER)),
+            (self.lora is None or self.lora > 0, "lora", "1 or more"),
+            (self.lora_alpha is None or self.lora_alpha > 0, "lora_alpha", "above 0"),
+            (0 <= self.lora_dropout < 1, "lora_dropout", "0 to below 1"),
+            (self.eval_every is None or self.eval_every > 0, "eval_every", "1 or more"),
+            (self.patience is None or self.patience > 0, "patience", "1 or more"),
         )
         wrong = [
             f"{name} is {getattr(self, name)!r}, it must be {rule}"
             for good, name, rule in checks
             if not good
         ]
+        if (self.eval_every or self.patience or self.keep_best) and not self.eval_data:
+            wrong.append("eval_every, patience and keep_best need eval_data")
+        if self.patience and not self.eval_every:
+            wrong.append("patience needs eval_every")
         if self.resume and force:
             wrong.append("resume goes on with a run, force begins it again; give one of them")
         if wrong:
             raise SettingError("; ".join(wrong))
 
     def params(self) -> dict[str, Any]:
-        """The parameters that change the result; the others change speed, memory or messages."""
+        """The parameters that change what is in the run; the others change speed, memory, messages."""
         names = (
             "learning_rate",
             "warmup",
@@ -107,6 +131,13 @@ class Settings:
             "seed",
             "max_length",
             "deepspeed",
+            "loss_per",
+            "lora",
+            "lora_alpha",
+            "lora_dropout",
+            "eval_every",
+            "patience",
+            "keep_best",
         )
         return {name: getattr(self, name) for name in names}
 
@@ -140,4 +171,10 @@ class Settings:
     def read(cls, folder: Path) -> Settings:
         """What ``write`` left."""
         raw = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return cls(**{**raw, "data": tuple(raw["data"])})
+        return cls.from_json(raw)
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Settings:
+        """The settings that ``asdict`` made into JSON."""
+        lists = {name: tuple(raw[name]) for name in ("data", "eval_data")}
+        return cls(**{**raw, **lists})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,11 @@ import torch.distributed as dist
 
 from formats import artifacts
 from formats.allocation import Allocation
-from formats.rendering import Renderer
 from stages import models
 from stages.reporting import Console, Reporter, Silent
-from stages.train import config, engine, plan, record
-from stages.train.clock import Clock
+from stages.train import engine, lora, plan, prepare, record
+from stages.train.evaluate import Evaluation
 from stages.train.loop import Loop
-from stages.train.schedule import learning_rate
 from stages.train.session import Session
 from stages.train.settings import Settings
 from stages.workers import run_worker, world
@@ -70,14 +69,16 @@ def train_rank(folder: Path, settings: Settings, reporter: Reporter, began: floa
     device = models.compute_device()
     files = models.find_model(settings.model)
     tokenizer = models.load_tokenizer(files)
-    renderer = _renderer(tokenizer, allocation, settings)
-    loop, used = _prepare(settings, allocation, files, device)
+    renderer = prepare.renderer(tokenizer, allocation, settings)
+    evaluation = _evaluation(settings, allocation, renderer, device)
+    loop, used = prepare.loop(settings, allocation, files, device)
     with plan.open_data(allocation, settings.data) as dataset:
         reporter.message(_opening(allocation, loop, used))
-        session = Session(folder, settings, allocation, loop, reporter)
+        save = partial(_save, settings=settings, loop=loop, tokenizer=tokenizer, files=files)
+        session = Session(folder, settings, allocation, loop, reporter, evaluation, save)
         setup = time.perf_counter() - began
         session.run(lambda row: renderer(dataset[row]))
-    engine.save_model(loop.engine, tokenizer, folder / "model", stage=used["zero_stage"])
+    session.finish()
     gathered: list[Any] = [None] * here.size
     dist.all_gather_object(gathered, {**loop.clock.seconds, "peak": record.peak_memory(device)})
     if here.rank == 0:
@@ -86,6 +87,31 @@ def train_rank(folder: Path, settings: Settings, reporter: Reporter, began: floa
         header = record.header(settings, allocation, files, stats)
         artifacts.write_json(folder / "run.json", header.to_json())
     dist.barrier()
+
+
+def _evaluation(
+    settings: Settings, allocation: Allocation, renderer: Any, device: str
+) -> Evaluation | None:
+    if not settings.eval_data:
+        return None
+    options = allocation.header.dataset["options"]
+    micro = allocation.micro_batch
+    return Evaluation.open(settings.eval_data, options, renderer, micro, device)
+
+
+def _save(
+    folder: Path, *, settings: Settings, loop: Loop, tokenizer: Any, files: models.ModelFiles
+) -> None:
+    """Writes the model as it is in Hugging Face format; under LoRA, the adapter beside it too."""
+    model = loop.engine.module
+    state = engine.whole_state(loop.engine)
+    if world().rank > 0:
+        return
+    if settings.lora:
+        lora.save_merged(model, state, files, folder, next(model.parameters()).dtype)
+    else:
+        model.save_pretrained(folder, state_dict=state)
+    tokenizer.save_pretrained(folder)
 
 
 def quieten() -> None:
@@ -97,60 +123,6 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning)
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-
-
-def _renderer(tokenizer: Any, allocation: Allocation, settings: Settings) -> Any:
-    rendering = allocation.header.extra["rendering"]
-    return Renderer(
-        tokenizer,
-        max_length=settings.max_length or rendering["max_length"],
-        chat_template=rendering["chat_template"],
-    )
-
-
-def _prepare(
-    settings: Settings, allocation: Allocation, files: models.ModelFiles, device: str
-) -> tuple[Loop, dict[str, Any]]:
-    """The loop, its engine ready, and the settings it really runs with."""
-    auto = str(models.resolve_dtype("auto", device)).removeprefix("torch.")
-    wanted = auto if settings.dtype == "auto" else settings.dtype
-    full = config.build(settings, allocation, wanted)
-    dtype = models.resolve_dtype(config.dtype_name(full), device)
-    engine.seed_everything(settings.seed)
-    model = models.load_model(files, dtype=dtype)
-    if settings.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    peak = settings.learning_rate or config.LEARNING_RATE
-    rate_in_file = full.get("optimizer", {}).get("params", {}).get("lr")
-    peak = peak if rate_in_file is None else rate_in_file
-    decay = config.WEIGHT_DECAY if settings.weight_decay is None else settings.weight_decay
-    used = {
-        "device": device.split(":")[0],
-        "weights": sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
-        **engine.effective(full, dtype=dtype),
-    }
-    built = engine.build_engine(model, full, learning_rate=peak, weight_decay=decay, device=device)
-    engine.seed_everything(settings.seed + world().rank)  # dropout differs between ranks
-
-    def rate(step: int) -> float:
-        return learning_rate(
-            step,
-            steps=allocation.steps,
-            peak=peak,
-            warmup=settings.warmup,
-            schedule=settings.schedule,
-        )
-
-    loop = Loop(
-        engine=built,
-        rate=None if "scheduler" in full else rate,
-        micro_batch=allocation.micro_batch,
-        accumulation=allocation.accumulation,
-        ranks=allocation.ranks,
-        device=device,
-        clock=Clock(device),
-    )
-    return loop, used
 
 
 def _opening(allocation: Allocation, loop: Loop, used: dict[str, Any]) -> str:

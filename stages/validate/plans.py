@@ -55,7 +55,9 @@ def _against_map(path: Path, chosen: selections.Selection) -> str:
     wrong |= (clusters.column("example_id")[row] != chosen.id).any(axis=1)
     if wrong.any():
         at = int(np.flatnonzero(wrong)[0])
-        raise ArtifactError(f"{path}:{at + 2}: cluster or id is not that of row {row[at]} in {source}")
+        raise ArtifactError(
+            f"{path}:{at + 2}: cluster or id is not that of row {row[at]} in {source}"
+        )
     return f", as in {source}"
 
 
@@ -80,7 +82,8 @@ def allocation(path: Path) -> str:
             for row, fact in zip(batch.rows, facts, strict=True):
                 if examples.setdefault(row, fact) != fact:
                     raise ArtifactError(f"{file}: row {row} differs from one place to another")
-    stray = sorted(set(path.glob("rank-*.jsonl")) - {path / plans.rank_file(r) for r in range(opened.ranks)})
+    files = {path / plans.rank_file(rank) for rank in range(opened.ranks)}
+    stray = sorted(set(path.glob("rank-*.jsonl")) - files)
     if stray:
         raise ArtifactError(f"{stray[0]} belongs to no rank of {opened.ranks}")
     for epoch, count in enumerate(counts):
@@ -95,7 +98,9 @@ def allocation(path: Path) -> str:
 def _check_epoch(path: Path, epoch: int, count: Counter[int], rows: set[int]) -> None:
     for row in sorted(rows):
         if count[row] != 1:
-            raise ArtifactError(f"{path}: row {row} stands {count[row]} times in epoch {epoch}, not once")
+            raise ArtifactError(
+                f"{path}: row {row} stands {count[row]} times in epoch {epoch}, not once"
+            )
 
 
 def _against_selection(

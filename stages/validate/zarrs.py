@@ -13,6 +13,7 @@ import numpy as np
 from formats import blocks
 from formats import clusters as maps
 from formats import signatures as signs
+from formats.artifacts import Header
 from formats.errors import ArtifactError
 from formats.fingerprints import digest
 
@@ -46,9 +47,16 @@ def signatures(path: Path) -> str:
     if len(np.unique(ids[first], axis=0)) != first.sum():
         raise ArtifactError(f"{path}: array example_id: an id stands twice, not marked duplicate")
     usable = (status == signs.OK) | (status == signs.TRUNCATED)
-    for name in ("norm", "loss"):
-        values = source.column(name)
-        _require(path, name, ~usable | np.isfinite(values), "is not finite", values)
+    norm, loss, response = (source.column(n) for n in ("norm", "loss", "response_tokens"))
+    _require(path, "norm", ~usable | (np.isfinite(norm) & (norm > 0)), "is no length", norm)
+    _require(path, "loss", ~usable | (np.isfinite(loss) & (loss >= 0)), "is no loss", loss)
+    _require(path, "response_tokens", ~usable | (response > 0), "is no length", response)
+    counts = np.bincount(status, minlength=len(signs.STATUS_NAMES)).tolist()
+    tokens = source.column("prompt_tokens").sum(dtype=np.int64) + response.sum(dtype=np.int64)
+    found = {"status": dict(zip(signs.STATUS_NAMES, counts, strict=True)), "tokens": int(tokens)}
+    if usable.any():
+        found["mean_loss"] = float(loss[usable].mean())
+    check_statistics(path, source.header, {"rows": rows, **found})
     _check_lengths(path, source, usable)
     return f"{rows:,} rows of {dims:,} numbers, {chunks:,} chunks"
 
@@ -93,6 +101,9 @@ def clusters(path: Path) -> str:
     similarity = source.column("similarity")
     fits = np.isfinite(similarity) & (np.abs(similarity) < 1.001)
     _require(path, "similarity", fits, "is no cosine", similarity)
+    mean = float(similarity[clustered].astype(np.float64).mean()) if clustered.any() else 0.0
+    found = {"rows": rows, "clusters": count, "tokens": int(tokens.sum()), "mean_similarity": mean}
+    check_statistics(path, source.header, found)
     length = np.linalg.norm(source.column("centroid").astype(np.float64), axis=1)
     _require(path, "centroid", np.abs(length - 1) < _UNIT, "is no unit vector", length)
     return f"{rows:,} rows in {count:,} clusters, {chunks:,} chunks"
@@ -104,10 +115,24 @@ def _require(path: Path, array: str, good: np.ndarray, problem: str, values: np.
         raise ArtifactError(f"{path}: array {array}: number {at} ({values[at]}) {problem}")
 
 
+def check_statistics(path: Path, header: Header, found: Mapping[str, Any]) -> None:
+    """The header's figures are those of the arrays: this finds what was changed or lost as a whole.
+
+    Raises:
+        ArtifactError: names the figure.
+    """
+    for name, value in found.items():
+        said = header.stats.get(name, value)
+        near = isinstance(value, float) and isinstance(said, float) and abs(said - value) < 1e-3
+        if said != value and not near:
+            raise ArtifactError(f"{path}: {name} is {value} by the arrays, the header says {said}")
+
+
 def check_arrays(path: Path, group: Any, kinds: Kinds) -> int:
     """Every array is there with its shape and type, and every chunk with its checksum.
 
-    A chunk that is missing altogether would be read as fill values, so its file is looked for first.
+    A chunk without a file is no error by itself: zarr may leave out one that holds the fill value alone.
+    That a needed one is gone shows in the checks of the numbers and of the header's statistics.
 
     Args:
         kinds: name -> (shape, dtype); None stands for any length.
@@ -141,8 +166,6 @@ def _check_chunks(folder: Path, group: Any, name: str) -> int:
     places = list(itertools.product(*map(range, counts)))
     for place in places:
         file = folder.joinpath("c", *map(str, place))
-        if not file.is_file():
-            raise ArtifactError(f"{file} is missing")
         try:
             blocks.read(group, name, *_rows(place, array.chunks))
         except ArtifactError as error:

@@ -176,7 +176,7 @@ def test_unknown_strategy() -> None:
     with pytest.raises(SettingError) as error:
         first_grid(random_selection(4, 2, 0), Shape(4, 2, 1, 1), "fair")
     assert str(error.value) == (
-        "there is no strategy 'fair'; use one of disjoint, interleaved, random"
+        "there is no strategy 'fair'; use one of disjoint, interleaved, balanced, random"
     )
 
 

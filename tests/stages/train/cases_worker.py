@@ -23,7 +23,7 @@ def body(folder: Path) -> None:
     worker.quieten()
     engine.join_ranks(models.compute_device())
     for raw in json.loads((folder / "cases.json").read_text()):
-        settings = Settings(**{**raw, "data": tuple(raw["data"])})
+        settings = Settings.from_json(raw)
         if world().rank == 0:
             Path(settings.output).mkdir()
         dist.barrier()

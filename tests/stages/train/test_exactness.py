@@ -96,10 +96,10 @@ class Cases:
     def losses(self, name: str) -> list[float]:
         return [line["loss"] for line in read_metrics(self.folder / name)]
 
-    def weights(self, name: str) -> dict[str, Any]:
+    def weights(self, name: str, file: str = "model/model.safetensors") -> dict[str, Any]:
         from safetensors.torch import load_file
 
-        return load_file(self.folder / name / "model" / "model.safetensors")
+        return load_file(self.folder / name / file)
 
 
 def prepare(folder: Path, ranks: int) -> Cases:
@@ -114,6 +114,9 @@ def prepare(folder: Path, ranks: int) -> Cases:
         cases.add(f"adam-{stage}", deal(ranks, 1), weights=WEIGHTS, zero_stage=stage, **adam)
         cases.add(f"ones-{stage}", deal(ranks, 1), zero_stage=stage, **adam)
     cases.add("checkpointing", deal(ranks, 1), weights=WEIGHTS, gradient_checkpointing=True)
+    for stage in (0, 2, 3):
+        cases.add(f"lora-{stage}", deal(ranks, 3), weights=WEIGHTS, zero_stage=stage, lora=4)
+    cases.add("token", deal(ranks, 3), weights=WEIGHTS, loss_per="token")
     cases.add("again", deal(ranks, 3), weights=WEIGHTS)
     # Rows 0 and 1 as often as this, or with that weight, in the same number of places.
     spare: list[list[list[int]]] = [[[2]] * 4] * (ranks - 1)
@@ -143,19 +146,25 @@ REFERENCES: dict[str, tuple[list[float], dict[str, Any]]] = {}
 
 def plain(cases: Cases, name: str) -> tuple[list[float], dict[str, Any]]:
     """The reference of a case; one for all that take the same rows with the same weights per step."""
-    adam = name.startswith(("adam", "ones"))
+    kind = name.split("-")[0]
     plan = cases.folder / f"plan-{name}"
     lines = [sorted(step) for step in reference.read_steps(Allocation.open(plan))]
-    key = json.dumps([adam, lines])
+    key = json.dumps([kind, lines])
     if key not in REFERENCES:
-        REFERENCES[key] = (_adam if adam else _descent)(plan, cases.model)
+        how = {
+            "adam": _adam,
+            "ones": _adam,
+            "lora": partial(_descent, lora=4),
+            "token": partial(_descent, per_token=True),
+        }
+        REFERENCES[key] = how.get(kind, _descent)(plan, cases.model)
     return REFERENCES[key]
 
 
-def _descent(plan: Path, model: Path) -> tuple[list[float], dict[str, Any]]:
+def _descent(plan: Path, model: Path, **how: Any) -> tuple[list[float], dict[str, Any]]:
     from torch.optim import SGD
 
-    return reference.train(plan, model, partial(SGD, lr=0.5), clip=0)
+    return reference.train(plan, model, partial(SGD, lr=0.5), clip=0, **how)
 
 
 def _adam(plan: Path, model: Path) -> tuple[list[float], dict[str, Any]]:
@@ -195,6 +204,36 @@ def test_default_training_is_clipped_adamw(matrix: Any, ranks: int, stage: int, 
     assert_same(cases.weights(f"{kind}-{stage}"), weights, 5e-5)
 
 
+@RANKS
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_lora(matrix: Any, ranks: int, stage: int) -> None:
+    cases = matrix(ranks)
+    losses, adapter = plain(cases, f"lora-{stage}")
+    assert cases.losses(f"lora-{stage}") == pytest.approx(losses, rel=1e-5)
+    got = cases.weights(f"lora-{stage}", "adapter/adapter_model.safetensors")
+    assert_same(got, adapter, 2e-6)
+    # model/ is the base with alpha / rank = 2 times B A added to every linear layer
+    name = "model.layers.1.mlp.down_proj"
+    a, b = (adapter[f"base_model.model.{name}.lora_{letter}.weight"] for letter in "AB")
+    merged, base = cases.weights(f"lora-{stage}"), load_base(cases)
+    assert_same({name: merged[f"{name}.weight"]}, {name: base[f"{name}.weight"] + 2 * b @ a}, 2e-6)
+    assert_same({"head": merged["lm_head.weight"]}, {"head": base["lm_head.weight"]}, 0.0)
+
+
+def load_base(cases: Cases) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return load_file(cases.model / "model.safetensors")
+
+
+@RANKS
+def test_loss_per_token(matrix: Any, ranks: int) -> None:
+    cases = matrix(ranks)
+    losses, weights = plain(cases, "token")
+    assert cases.losses("token") == pytest.approx(losses, rel=1e-5)
+    assert_same(cases.weights("token"), weights, 2e-6)
+
+
 def test_two_ranks_are_one_rank_with_twice_the_micro_batch(matrix: Any) -> None:
     one, two = matrix(1), matrix(2)
     for name in ("descent-0-1", "descent-2-1", "adam-0", "adam-2"):
@@ -228,10 +267,9 @@ def test_the_same_run_twice_gives_the_same_bits(matrix: Any) -> None:
 def test_the_weights_moved(matrix: Any) -> None:
     """Otherwise nothing above would mean anything."""
     import torch
-    from safetensors.torch import load_file
 
     cases = matrix(2)
-    before = load_file(cases.model / "model.safetensors")
+    before = load_base(cases)
     moved = [float((before[k] - v).abs().max()) for k, v in cases.weights("descent-0-1").items()]
     assert min(moved) > 1e-4
     assert torch.tensor(cases.losses("descent-0-1")).std() > 0

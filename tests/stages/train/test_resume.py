@@ -192,5 +192,7 @@ def test_resume_and_force_contradict_each_other(tmp_path: Path) -> None:
 def test_a_checkpoint_says_where_it_stands_in_plain_json(trained: Place) -> None:
     path = trained.folder / "run" / "checkpoints" / "step-00000015" / "checkpoint.json"
     raw = json.loads(path.read_text())
-    assert set(raw) == {"step", "totals", "metrics_bytes", "train_seconds", "resumed"}
+    assert set(raw) == {
+        *("step", "totals", "metrics_bytes", "train_seconds", "resumed", "evaluations")
+    }
     assert raw["totals"]["steps"] == 15

@@ -49,7 +49,7 @@ def test_run_json_is_readable_with_json_alone(trained: Place) -> None:
         assert stats[f"{name}_seconds"] > 0
     assert len(stats["wait_seconds"]) == len(stats["peak_memory_bytes"]) == 2
     assert set(stats["versions"]) == {"python", "torch", "transformers", "deepspeed"}
-    assert raw["dataset"]["sources"][0]["path"] == "../data.jsonl"
+    assert raw["dataset"]["sources"][0]["path"] == "data.jsonl"
 
 
 def test_metrics_hold_one_line_per_step(trained: Place) -> None:

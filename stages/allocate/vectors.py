@@ -1,0 +1,84 @@
+"""The signatures of the selected examples."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from formats import artifacts
+from formats.errors import ArtifactError, SettingError
+from formats.selection import Selection
+from formats.signatures import OK, TRUNCATED, Signatures
+
+MEMORY = 4 << 30  # bytes of signatures that are held, at most
+
+
+def load(selection: Selection, given: Path | None) -> np.ndarray:
+    """Unit signatures of the selected examples, (M, D) float32; a duplicate has its first row's.
+
+    Args:
+        selection: what was selected.
+        given: where the signatures are; otherwise the selection's map says it.
+
+    Raises:
+        ArtifactError: they are not there, or do not hold the selected examples.
+        SettingError: they do not fit into memory.
+    """
+    signatures = _open(selection, given)
+    size = len(selection) * signatures.dims * 4
+    if size > MEMORY:
+        raise SettingError(
+            f"the signatures of the selection take {size / 2**30:.1f} GiB, more than "
+            f"{MEMORY / 2**30:.0f}",
+            fix="use --strategy disjoint",
+        )
+    row = _rows(selection, signatures)
+    vector_MD = np.empty((len(selection), signatures.dims), dtype=np.float32)
+    order = np.argsort(row, kind="stable")
+    for part, block_BD in signatures.stream():
+        low, high = np.searchsorted(row[order], (part.start, part.stop))
+        vector_MD[order[low:high]] = block_BD[row[order[low:high]] - part.start]
+    return vector_MD
+
+
+def _rows(selection: Selection, signatures: Signatures) -> np.ndarray:
+    """(M) the row of the signatures that carries each example's content."""
+    status = signatures.column("status")
+    usable = np.flatnonzero((status == OK) | (status == TRUNCATED))
+    known = np.ascontiguousarray(signatures.column("example_id")[usable]).view("V16").ravel()
+    order = np.argsort(known, kind="stable")
+    wanted = np.ascontiguousarray(selection.id).view("V16").ravel()
+    at = np.minimum(np.searchsorted(known[order], wanted), max(len(known) - 1, 0))
+    if not len(known) or (known[order[at]] != wanted).any():
+        raise ArtifactError(
+            f"{signatures.path} does not hold every example of {selection.path}",
+            fix="name the signatures it was selected from with --signatures",
+        )
+    return usable[order[at]]
+
+
+def _open(selection: Selection, given: Path | None) -> Signatures:
+    path = given or _follow(selection)
+    try:
+        return Signatures.open(path)
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"the signatures behind {selection.path} are not at {path}",
+            fix="say where they are with --signatures",
+        ) from None
+
+
+def _follow(selection: Selection) -> Path:
+    """From the selection to its map, from the map to its signatures."""
+    try:
+        entry = selection.header.inputs[0]["path"]
+        clusters = Path(os.path.normpath(selection.path.parent / entry))
+        entry = artifacts.read_header(clusters, "clusters").inputs[0]["path"]
+    except (ArtifactError, IndexError, KeyError):
+        raise ArtifactError(
+            f"{selection.path} does not lead to its signatures (its cluster map is gone)",
+            fix="say where they are with --signatures",
+        ) from None
+    return Path(os.path.normpath(clusters.parent / entry))
