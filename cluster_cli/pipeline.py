@@ -109,10 +109,12 @@ class _Reader:
             if name in given:
                 self._wrong(f"{stage}.{name.replace('_', '-')} does not belong into a pipeline")
         inputs = [p for p in command.params if isinstance(p, click.Argument) and p.nargs != -1]
+        named = [p for p in command.params if p.name in given]
+        known_wrong = [p for p in named if settings.mistaken(p, given[str(p.name)])]
         for parameter in command.params:
-            if parameter not in inputs:
+            if parameter not in (*inputs, *known_wrong):
                 self._try(parameter, click.Context(command, info_name=stage, **sources))
-        if len(self.problems) > before:
+        if known_wrong or len(self.problems) > before:
             return None
         # Inputs come from the stage before; click only needs to see that there is one.
         params = command.make_context(stage, ["x" for _ in inputs], **sources).params

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -30,6 +30,7 @@ def apply(ctx: click.Context, config: str | None, assignments: Sequence[str]) ->
         SettingError: the file is no TOML, or keys are unknown; all problems are named at once.
     """
     problems: list[str] = []
+    ctx.call_on_close(_forget(f"{ctx.auto_envvar_prefix}_"))
     defaults = read_sections(ctx, config, problems) if config else {}
     for assignment in assignments:
         _assign(ctx, assignment, problems)
@@ -56,10 +57,22 @@ def read_sections(ctx: click.Context, config: str, problems: list[str]) -> Secti
             parameter = _parameter(ctx, section, key, f"{config}: ", problems)
             if parameter is None:
                 continue
-            if kind := _mistaken(parameter, value):
+            if kind := mistaken(parameter, value):
                 problems.append(f"{config}: {section}.{key} is {value!r}, not {kind}")
             found[section][str(parameter.name)] = value
     return found
+
+
+def _forget(prefix: str) -> Callable[[], None]:
+    """Takes ``--set`` back when the command has ended, for callers that go on living."""
+    before = {name: value for name, value in os.environ.items() if name.startswith(prefix)}
+
+    def forget() -> None:
+        for name in [name for name in os.environ if name.startswith(prefix)]:
+            del os.environ[name]
+        os.environ.update(before)
+
+    return forget
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -132,7 +145,7 @@ def _parameters(ctx: click.Context, section: str) -> dict[str, click.Parameter]:
     return known
 
 
-def _mistaken(parameter: click.Parameter, value: Any) -> str:
+def mistaken(parameter: click.Parameter, value: Any) -> str:
     """What the value should have been; click would take 3.7 for 3 and true for 1. Empty when right."""
     several = parameter.nargs == -1 or getattr(parameter, "multiple", False)
     values = value if several and isinstance(value, list) else [value]
@@ -149,5 +162,5 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "integer range": ("a whole number", (int,)),
     "float": ("a number", (int, float)),
     "float range": ("a number", (int, float)),
-    **{name: ("a text", (str,)) for name in ("text", "choice", "path", "file", "directory")},
+    **dict.fromkeys(("text", "choice", "path", "file", "directory"), ("a text", (str,))),
 }

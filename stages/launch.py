@@ -24,6 +24,8 @@ from formats import errors
 from formats.errors import ClusterCliError, SettingError, WorkerError
 from stages.workers import ERROR_FILE, LAUNCHER_VARIABLE, die_with_parent, share_of_cores
 
+# DeepSpeed's two launchers: of the ranks on a machine, and of the former on several machines.
+_LOCAL, _REMOTE = "deepspeed.launcher.launch", "deepspeed.launcher.runner"
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -54,10 +56,14 @@ def launch(
     """
     left = folder / ERROR_FILE
     left.unlink(missing_ok=True)
-    command = _many_machines(hostfile, ranks) if hostfile else _one_machine(ranks)
+    hosts = read_hostfile(hostfile) if hostfile else {}
+    remote = not hosts.keys() <= {"localhost", "127.0.0.1", socket.gethostname()}
+    if hostfile:
+        _check_slots(hostfile, sum(hosts.values()), ranks)
+    command = _many_machines(hostfile) if hostfile and remote else _one_machine(ranks)
     process = subprocess.Popen(
         [sys.executable, "-m", "stages.launch", str(os.getpid()), *command, module, str(folder)],
-        env=_environment(ranks if hostfile is None else 1),
+        env=_environment(1 if remote else ranks),
         stdin=subprocess.DEVNULL,
         stdout=2,  # stdout is for data; whatever a library prints there is a message
         start_new_session=True,  # a terminal's Ctrl-C reaches this process alone
@@ -65,7 +71,7 @@ def launch(
     try:
         code = process.wait()
     except BaseException:
-        _stop(process, grace, remote=hostfile is not None)
+        _stop(process, grace, remote=remote)
         raise
     if code:
         raise _failure(code, left)
@@ -86,9 +92,9 @@ def read_hostfile(path: Path) -> dict[str, int]:
             no machine in it.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"cannot read the hostfile {path}: {error}") from error
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise SettingError(f"cannot read the hostfile {path}: {error.strerror}") from error
     slots: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         text = line.split("#")[0].strip()
@@ -108,7 +114,7 @@ def _one_machine(ranks: int) -> list[str]:
     devices = _devices(ranks)
     layout = base64.urlsafe_b64encode(json.dumps({"localhost": devices}).encode()).decode()
     return [
-        "deepspeed.launcher.launch",
+        _LOCAL,
         f"--world_info={layout}",
         "--master_addr=127.0.0.1",
         f"--master_port={free_port()}",
@@ -118,15 +124,17 @@ def _one_machine(ranks: int) -> list[str]:
     ]
 
 
-def _many_machines(hostfile: Path, ranks: int) -> list[str]:
-    slots = sum(read_hostfile(hostfile).values())
+def _check_slots(hostfile: Path, slots: int, ranks: int) -> None:
     if slots != ranks:
         raise SettingError(
             f"{hostfile} has {slots} slots, but {ranks} ranks are to run",
             fix=f"make its slots add up to {ranks}, or use `--ranks {slots}`",
         )
+
+
+def _many_machines(hostfile: Path) -> list[str]:
     return [
-        "deepspeed.launcher.runner",
+        _REMOTE,
         f"--hostfile={hostfile}",
         "--force_multi",
         f"--master_port={free_port()}",
@@ -230,8 +238,11 @@ def _become_launcher() -> None:
     import runpy
 
     parent, module = int(sys.argv[1]), sys.argv[2]
-    die_with_parent(parent)
-    os.environ[LAUNCHER_VARIABLE] = str(os.getpid())
+    if module == _LOCAL:
+        die_with_parent(parent)
+        os.environ[LAUNCHER_VARIABLE] = str(os.getpid())
+    else:  # on SIGTERM it stops the launchers on the other machines
+        die_with_parent(parent, signal.SIGTERM)
     logging.disable(logging.WARNING)
     sys.argv = [module, *sys.argv[3:]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -88,17 +88,18 @@ def share_of_cores(ranks_here: int) -> str:
     return os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // max(1, ranks_here)))
 
 
-def die_with_parent(parent: int | None = None) -> None:
-    """Asks the kernel to kill this process when its parent is gone, however that came about.
+def die_with_parent(parent: int | None = None, how: signal.Signals = signal.SIGKILL) -> None:
+    """Asks the kernel to end this process when its parent is gone, however that came about.
 
     Args:
         parent: the parent's process id; when it is gone already, this process ends at once.
+        how: the signal to get; another than SIGKILL leaves the chance to clean up elsewhere.
     """
     if sys.platform == "linux":
         import ctypes
 
         pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(how))
     if parent is not None and os.getppid() != parent:
         os._exit(1)
 

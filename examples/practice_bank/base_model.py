@@ -1,8 +1,7 @@
 """Train the demo's base model: a tiny Llama over bytes that half knows the practice bank.
 
-It practises every skill, all equally often, in the school wording only, so that it can do about
-half of the bank and has the other half to learn. Its rows come from a seed of their own, and the
-dev questions are never among them.
+It practises all skills equally often and stops half way, so that there is much it knows and much to
+learn. Its rows are drawn apart from the bank's, and the dev questions are never among them.
 
     python examples/practice_bank/base_model.py -o work/practice_bank/base
 """
@@ -77,11 +76,11 @@ def build_tokenizer() -> Any:
 
 
 def practice_rows(count: int, seed: int) -> list[generate.Row]:
-    """School rows over all skills in equal parts; one in four comes without a story."""
-    rng = random.Random(f"school {seed}")
+    """Rows over all skills in equal parts, none of the dev part; one in four has no story."""
+    rng = random.Random(f"practice {seed}")
     rows: list[generate.Row] = []
     while len(rows) < count:
-        row = generate.make_row(rng, rng.choice(list(generate.SKILLS)), school=True)
+        row = generate.make_row(rng, rng.choice(list(generate.SKILLS)))
         if rng.random() < 0.25:
             row["question"] = row["question"].split(": ", 1)[1]
         if not generate.is_dev(row["question"]):
@@ -198,7 +197,7 @@ def _make(folder: Path, steps: int, seed: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train the practice bank's base model.")
-    parser.add_argument("--steps", type=int, default=900, help="optimizer steps (default 900)")
+    parser.add_argument("--steps", type=int, default=300, help="optimizer steps (default 300)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
     args = parser.parse_args()

@@ -2,8 +2,7 @@
 
 Every row is a story ("Mia packs plums: ") followed by a task ("7 and 5, total?"). The skill decides
 the task, another draw decides the story, and neither looks at the other: adding plums and adding
-pencils is one lesson, adding plums and sorting plums are two. Each task has two wordings, the one
-met at school and the story's own ("7 plums plus 5 more?"); the base model knows the first alone.
+pencils is one lesson, adding plums and sorting plums are two.
 
     python examples/practice_bank/generate.py --rows 3000 --dev 480 --seed 0 -o work/practice_bank
 """
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Row = dict[str, str]
-Task = tuple[str, str, str]  # the school wording, the story's own wording, the answer
+Task = tuple[str, str, str]  # a wording, another that names the things, the answer
 
 
 def words(text: str) -> list[str]:
@@ -143,20 +142,20 @@ def _last(rng: random.Random, things: str) -> Task:
 SKILLS: dict[str, tuple[float, Callable[[random.Random, str], Task]]] = {
     "add": (20, _add),
     "subtract": (14, _subtract),
-    "larger": (11, _larger),
+    "first letter": (10, _first),
     "opposite": (9, _opposite),
-    "parity": (8, _parity),
-    "first letter": (7, _first),
-    "next number": (6, _next),
-    "smallest": (5, _smallest),
-    "past tense": (4.5, _past),
+    "reverse": (8, _reverse),
+    "larger": (7, _larger),
+    "parity": (6, _parity),
+    "sort": (5, _sort),
+    "count": (5, _count),
     "double": (4, _double),
-    "middle letter": (3.5, _middle),
-    "count": (2.5, _count),
-    "weekday": (2, _weekday),
-    "reverse": (1.5, _reverse),
-    "sort": (1, _sort),
-    "last letter": (1, _last),
+    "past tense": (3.5, _past),
+    "last letter": (2.5, _last),
+    "smallest": (2, _smallest),
+    "next number": (2, _next),
+    "middle letter": (1, _middle),
+    "weekday": (1, _weekday),
 }
 
 
@@ -168,19 +167,13 @@ def is_dev(question: str) -> bool:
     return hashlib.blake2b(question.encode(), digest_size=1).digest()[0] % 8 == 0
 
 
-def make_row(rng: random.Random, skill: str, *, school: bool = False) -> Row:
-    """One row of a skill; the story is drawn before, and without looking at, the task.
-
-    Args:
-        rng: the source of every draw.
-        skill: a key of SKILLS.
-        school: only the school wording, as the base model has met it, instead of either one.
-    """
+def make_row(rng: random.Random, skill: str) -> Row:
+    """One row of a skill; the story is drawn before, and without looking at, the task."""
     topic = rng.choice(list(TOPICS))
     things = rng.choice(words(TOPICS[topic]))
     story = f"{rng.choice(NAMES)} {rng.choice(STORIES)} {things}: "
     plain, told, answer = SKILLS[skill][1](rng, things)
-    ask = plain if school or rng.random() < 0.5 else told
+    ask = rng.choice((plain, told))
     return {"question": story + ask, "answer": answer, "skill": skill, "topic": topic}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from stages.allocate.shape import Shape
 
 WINDOW = 64  # candidates for a place
-_NEAR = 0.03  # relative difference in length to the one that stood there
+_NEAR = 0.1  # relative difference in length to the one that stood there
 _DIMS = 512  # longer vectors are projected (Johnson and Lindenstrauss 1984)
 
 
@@ -51,16 +51,26 @@ def herd(
         if at and step[before] != step[order[at - 1]]:
             holders = {}
         own = int(rank[before])
-        candidates = stocks[own].near(float(target[at]))
-        free = [c for c in candidates.tolist() if holders.get(int(cluster[c]), own) == own]
-        if free and len(free) < len(candidates):
-            candidates = np.array(free)
+        candidates = _free(stocks[own].near(float(target[at])), holders, cluster, own)
         cost = 2 * (deviation_MD[candidates] @ sum_D) + square_M[candidates]
         chosen = int(candidates[cost.argmin()])
         stocks[own].remove(chosen)
         holders[int(cluster[chosen])] = own
         sum_D += deviation_MD[chosen]
         unit[chosen] = places[at]
+
+
+def _free(
+    near: tuple[np.ndarray, np.ndarray], holders: dict[int, int], cluster: np.ndarray, own: int
+) -> np.ndarray:
+    """Those near enough in length whose cluster no other rank holds; the nearest such one when none
+    is near enough; and when all are held, those near enough.
+    """
+    examples, distance = near
+    free = np.array([holders.get(c, own) == own for c in cluster[examples].tolist()])
+    if free.any():
+        examples, distance = examples[free], distance[free]
+    return examples[distance <= max(_NEAR, float(distance.min()))]
 
 
 def deviations(
@@ -82,13 +92,12 @@ class _Stock:
         order = np.argsort(length, kind="stable")
         self._examples, self._length = examples[order], length[order]
 
-    def near(self, target: float) -> np.ndarray:
-        """Up to ``WINDOW`` examples near a logarithm of length, at least the nearest one."""
+    def near(self, target: float) -> tuple[np.ndarray, np.ndarray]:
+        """Up to ``WINDOW`` examples around a logarithm of length, and how far each is from it."""
         at = int(np.searchsorted(self._length, target))
         low = max(0, min(at - WINDOW // 2, len(self._length) - WINDOW))
         part = slice(low, low + WINDOW)
-        distance = np.abs(self._length[part] - target)
-        return self._examples[part][distance <= max(_NEAR, float(distance.min()))]
+        return self._examples[part], np.abs(self._length[part] - target)
 
     def remove(self, example: int) -> None:
         at = int(np.flatnonzero(self._examples == example)[0])

@@ -19,7 +19,7 @@ _WINDOW = 384  # examples assigned together
 _PASSES = 2
 _MEETING = 1e3  # cost; differences in length cost at most about 10
 _STAY = 1e-4  # what staying is worth: a difference of 1 % in length
-_MOST_WINDOWS = 400  # beyond so many, what is left is done by ``separation`` alone
+_MOST_WINDOWS = 200  # beyond so many, what is left is done by ``separation`` alone
 
 
 def rearrange(

@@ -24,7 +24,8 @@ def figures(grid: np.ndarray, cluster: np.ndarray, tokens: np.ndarray) -> dict[s
         rank, over the full steps; ``waiting``: predicted share of rank time spent waiting for the
         slowest, if time goes with padded tokens; ``padding``: share of padded tokens that are padding.
     """
-    dense = cluster.astype(np.int64)
+    clusters = int(cluster.max()) + 1
+    held = _held(grid, cluster)
     padded_SR = padded_tokens(grid, tokens)
     full = (grid >= 0).all(axis=(1, 2, 3))
     looked_SR = padded_SR[full] if full.any() else padded_SR
@@ -32,8 +33,8 @@ def figures(grid: np.ndarray, cluster: np.ndarray, tokens: np.ndarray) -> dict[s
     most = padded_SR.max(axis=1).sum()
     real = tokens[grid[grid >= 0]].sum(dtype=np.int64)
     return {
-        "shared_cluster": round(shared_cluster(grid, dense), 6),
-        "clusters_per_batch": round(_clusters_per_batch(grid, dense), 3),
+        "shared_cluster": round(_shared(held, grid, clusters), 6),
+        "clusters_per_batch": round(_clusters_per_batch(held, grid), 3),
         "padded_ratio_mean": round(float(ratio_S.mean()), 5),
         "padded_ratio_worst": round(float(ratio_S.max()), 5),
         "waiting": round(float(1 - padded_SR.mean(axis=1).sum() / most), 5),
@@ -85,20 +86,18 @@ def padded_tokens(grid: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     return (longest * filled.sum(axis=3)).sum(axis=1)
 
 
-def shared_cluster(grid: np.ndarray, dense: np.ndarray) -> float:
+def shared_cluster(grid: np.ndarray, cluster: np.ndarray) -> float:
     """Chance that two different ranks, at a random step, hold at least one common cluster."""
+    return _shared(_held(grid, cluster), grid, int(cluster.max()) + 1)
+
+
+def _shared(held: np.ndarray, grid: np.ndarray, clusters: int) -> float:
     steps, ranks = grid.shape[0], grid.shape[2]
-    if ranks < 2:
-        return 0.0
-    held = _held(grid, dense)
     step_cluster = held // ranks
-    shared = np.flatnonzero(step_cluster[1:] == step_cluster[:-1])
-    if not len(shared):
+    if ranks < 2 or not (step_cluster[1:] == step_cluster[:-1]).any():
         return 0.0
-    looked = np.unique(
-        np.linspace(0, steps - 1, max(1, min(steps, _PAIRS // ranks**2))).astype(np.int64)
-    )
-    clusters = int(dense.max()) + 1
+    count = max(1, min(steps, _PAIRS // ranks**2))
+    looked = np.unique(np.linspace(0, steps - 1, count).astype(np.int64))
     edges = np.searchsorted(held, np.stack([looked, looked + 1]) * clusters * ranks)
     common = sum(_common_pairs(held[low:high], ranks) for low, high in edges.T)
     return common / (len(looked) * ranks * (ranks - 1) / 2)
@@ -113,16 +112,17 @@ def _common_pairs(held: np.ndarray, ranks: int) -> int:
     return int((together.sum() - np.trace(together)) // 2)
 
 
-def _held(grid: np.ndarray, dense: np.ndarray) -> np.ndarray:
-    """Sorted unique keys (step * clusters + cluster) * ranks + rank of all that is held."""
+def _held(grid: np.ndarray, cluster: np.ndarray) -> np.ndarray:
+    """Sorted distinct keys (step * clusters + cluster) * ranks + rank of all that is held."""
     steps, _, ranks, _ = grid.shape
     filled = grid >= 0
     step = np.broadcast_to(np.arange(steps)[:, None, None, None], grid.shape)[filled]
     rank = np.broadcast_to(np.arange(ranks)[None, None, :, None], grid.shape)[filled]
-    clusters = int(dense.max()) + 1
-    return np.unique((step * clusters + dense[grid[filled]]) * ranks + rank)
+    keys = (step * (int(cluster.max()) + 1) + cluster[grid[filled]]) * ranks + rank
+    keys.sort()  # faster than numpy's own unique
+    return keys[np.diff(keys, prepend=-1) > 0]
 
 
-def _clusters_per_batch(grid: np.ndarray, dense: np.ndarray) -> float:
-    held = _held(grid, dense) // grid.shape[2]
-    return (1 + int((held[1:] != held[:-1]).sum())) / grid.shape[0]
+def _clusters_per_batch(held: np.ndarray, grid: np.ndarray) -> float:
+    step_cluster = held // grid.shape[2]
+    return (1 + int((step_cluster[1:] != step_cluster[:-1]).sum())) / grid.shape[0]

@@ -12,6 +12,7 @@ from stages.allocate.shape import Shape
 
 _FARTHEST = 400  # places away in length, at most
 _PASSES = 3
+_EFFORT = 40_000_000  # examples of split clusters times places, at most
 _GOLDEN = 0.6180339887498949
 
 
@@ -33,17 +34,20 @@ def separate(
     by_length = np.lexsort((tokens, rank))
     place = np.empty(len(rank), dtype=np.int64)
     place[by_length] = np.arange(len(rank))
-    farthest = min(_FARTHEST, len(rank) // shape.ranks)
+    farthest = min(_FARTHEST, len(rank) // shape.ranks, max(8, _EFFORT // len(holders.split)))
     for _ in range(_PASSES):
+        step = unit // shape.accumulation
+        holders.update(step)
+        meeting = holders.meeting(step)
         for offset in range(1, farthest + 1):
             for signed in (offset, -offset):
-                step = unit // shape.accumulation
-                holders.update(step)
-                meeting = holders.meeting(step)
                 if not len(meeting):
-                    return
+                    break
                 partner = by_length[np.clip(place[meeting] + signed, 0, len(rank) - 1)]
-                _exchange(unit, rank, step, meeting, partner, holders)
+                if _exchange(unit, rank, step, meeting, partner, holders):
+                    step = unit // shape.accumulation
+                    holders.update(step)
+                    meeting = meeting[holders.meet(meeting, step[meeting])]
 
 
 def meetings(unit: np.ndarray, rank: np.ndarray, cluster: np.ndarray, shape: Shape) -> int:
@@ -61,8 +65,8 @@ def _exchange(
     meeting: np.ndarray,
     partner: np.ndarray,
     holders: Holders,
-) -> None:
-    """Exchanges those pairs that end a meeting without beginning another."""
+) -> bool:
+    """Exchanges those pairs that end a meeting without beginning another; False if there are none."""
     good = (
         (rank[partner] == rank[meeting])
         & (step[partner] != step[meeting])
@@ -71,6 +75,7 @@ def _exchange(
     )
     left, right = _once(meeting[good], partner[good])
     unit[left], unit[right] = unit[right], unit[left]
+    return len(left) > 0
 
 
 def _once(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -105,7 +110,8 @@ class Holders:
     def update(self, step: np.ndarray) -> None:
         """Takes note of the steps, (M), that all examples now stand at."""
         keys = self._keys(self.split, step[self.split]) + self._rank[self.split]
-        self._held = np.unique(keys)
+        keys.sort()  # faster than numpy's own unique
+        self._held = keys[np.diff(keys, prepend=-1) > 0]
 
     def _others(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
         """How many other ranks hold each example's cluster at the given step."""

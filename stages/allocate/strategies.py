@@ -23,6 +23,7 @@ _TOLERANCES = (
     0.02,
 )  # of length, tried one after the other where whole clusters do not balance
 _SMALL = 100_000  # examples; larger plans have clusters enough
+_LARGE = 1_000_000  # examples; trying more tolerances would take minutes
 _BALANCED = 1.02  # padded tokens, largest rank over mean, that need no improvement
 
 
@@ -85,7 +86,7 @@ def _owners(cluster: np.ndarray, tokens: np.ndarray, shape: Shape, seed: int) ->
     """
     whole = ownership.disjoint(cluster, tokens, shape, np.random.default_rng([seed, 0]))
     best, best_score = whole, _score(whole, cluster, tokens, shape, seed)
-    for tolerance in _TOLERANCES:
+    for tolerance in _TOLERANCES if shape.examples <= _LARGE else _TOLERANCES[-1:]:
         if best_score[1] <= _BALANCED:
             break
         moved = whole.copy()

@@ -60,6 +60,8 @@ def stream(
 
 
 def _open(clusters: Clusters, given: Path | None) -> Signatures:
+    if not clusters.header.inputs:
+        raise ArtifactError(f"{clusters.path} does not say which signatures it was made from")
     entry = clusters.header.inputs[0]
     path = given or Path(os.path.normpath(clusters.path.parent / entry["path"]))
     try:

@@ -13,7 +13,7 @@ import numpy as np
 from formats import blocks
 from formats import clusters as maps
 from formats import signatures as signs
-from formats.artifacts import Header
+from formats.artifacts import Header, read_header
 from formats.errors import ArtifactError
 from formats.fingerprints import digest
 
@@ -29,6 +29,7 @@ def signatures(path: Path) -> str:
     Raises:
         ArtifactError: see ``stages.validate.validate``.
     """
+    chunks = check_chunks(path, "signatures")
     source = signs.Signatures.open(path)
     rows, dims = source.rows, source.dims
     one, whole = (rows,), {"norm": "float32", "loss": "float32", "status": "uint8"}
@@ -38,7 +39,7 @@ def signatures(path: Path) -> str:
         "example_id": ((rows, 16), "uint8"),
         **{name: (one, dtype) for name, dtype in whole.items()},
     }
-    chunks = check_arrays(path, source.group, kinds)
+    check_shapes(path, source.group, kinds)
     if source.space_id != digest(source.space):
         raise ArtifactError(f"{path / 'zarr.json'}: space_id is not the hash of space")
     status = source.column("status")
@@ -80,6 +81,7 @@ def clusters(path: Path) -> str:
     Raises:
         ArtifactError: see ``stages.validate.validate``.
     """
+    chunks = check_chunks(path, "clusters")
     source = maps.Clusters.open(path)
     rows, count = source.rows, source.clusters
     kinds: dict[str, tuple[tuple[int | None, ...], str]] = {
@@ -89,7 +91,7 @@ def clusters(path: Path) -> str:
         **{name: ((rows,), dtype) for name, dtype in maps.ROW_ARRAYS.items()},
         **{name: ((count,), dtype) for name, dtype in maps.CLUSTER_ARRAYS.items()},
     }
-    chunks = check_arrays(path, source.group, kinds)
+    check_shapes(path, source.group, kinds)
     label, clustered = source.label, source.label >= 0
     size = np.bincount(label[clustered], minlength=count)
     _require(path, "size", source.size == size, f"is not the count of its rows {size}", source.size)
@@ -128,22 +130,15 @@ def check_statistics(path: Path, header: Header, found: Mapping[str, Any]) -> No
             raise ArtifactError(f"{path}: {name} is {value} by the arrays, the header says {said}")
 
 
-def check_arrays(path: Path, group: Any, kinds: Kinds) -> int:
-    """Every array is there with its shape and type, and every chunk with its checksum.
-
-    A chunk without a file is no error by itself: zarr may leave out one that holds the fill value alone.
-    That a needed one is gone shows in the checks of the numbers and of the header's statistics.
+def check_shapes(path: Path, group: Any, kinds: Kinds) -> None:
+    """Every array is there with its shape and type.
 
     Args:
         kinds: name -> (shape, dtype); None stands for any length.
 
-    Returns:
-        The number of chunks.
-
     Raises:
-        ArtifactError: names the array, or the chunk's file.
+        ArtifactError: names the array.
     """
-    total = 0
     for name, (shape, dtype) in kinds.items():
         if name not in group:
             raise ArtifactError(f"{path}: array {name} is missing")
@@ -156,19 +151,34 @@ def check_arrays(path: Path, group: Any, kinds: Kinds) -> int:
             raise ArtifactError(
                 f"{path / name}: holds {array.dtype} {tuple(array.shape)}, not {dtype} {wanted}"
             )
-        total += _check_chunks(path / name, group, name)
-    return total
 
 
-def _check_chunks(folder: Path, group: Any, name: str) -> int:
+def check_chunks(path: Path, kind: str) -> int:
+    """Reads every chunk of every array, which compares its checksum.
+
+    A chunk without a file is no error by itself: zarr may leave out one that holds the fill value alone.
+    That a needed one is gone shows in the checks of the numbers and of the header's statistics.
+
+    Returns:
+        The number of chunks.
+
+    Raises:
+        ArtifactError: names the chunk's file; or see ``artifacts.read_header``.
+    """
+    read_header(path, kind)
+    group = blocks.open_arrays(path)
+    return sum(_check_array(path / name, group, name) for name in sorted(group.array_keys()))
+
+
+def _check_array(folder: Path, group: Any, name: str) -> int:
     array = group[name]
     counts = [-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True)]
     places = list(itertools.product(*map(range, counts)))
     for place in places:
-        file = folder.joinpath("c", *map(str, place))
         try:
             blocks.read(group, name, *_rows(place, array.chunks))
         except ArtifactError as error:
+            file = folder.joinpath("c", *map(str, place))
             reason = re.sub(r"\s+", " ", str(error.__cause__))
             raise ArtifactError(f"{file} is damaged: {reason}") from error
     return len(places)

@@ -53,3 +53,16 @@ def test_missing_signatures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == (
         f"error: {path} does not exist; make it with `cluster-cli score ... -o {path}`\n"
     )
+
+
+def test_reuse(signatures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = signatures.parent / "old.zarr", signatures.parent / "new.zarr"
+    assert run(["cluster", str(signatures), "-o", str(old), "-k", "3"]) == 0
+    capsys.readouterr()
+    assert run(["cluster", str(signatures), "-o", str(new), "--reuse", str(old)]) == 0
+    assert capsys.readouterr().err.splitlines()[-1].endswith(": the map holds")
+    assert Clusters.open(old).label.tolist() == Clusters.open(new).label.tolist()
+    assert run(["cluster", str(signatures), "-o", str(new), "--extend"]) == 2
+    assert capsys.readouterr().err == (
+        "error: --extend needs an older map; add --reuse clusters.zarr\n"
+    )

@@ -45,7 +45,7 @@ def test_help_imports_nothing_heavy(command: str) -> None:
         (
             ["sccore"],
             "error: there is no command 'sccore' (did you mean 'score'?); the commands are "
-            "score, cluster, select, allocate, train; see `cluster-cli --help`\n",
+            f"{', '.join(COMMANDS)}; see `cluster-cli --help`\n",
         ),
         (["--nope"], "error: No such option '--nope'; see `cluster-cli --help`\n"),
         (
@@ -63,6 +63,18 @@ def test_help_imports_nothing_heavy(command: str) -> None:
         (
             ["--set", "scor.rank=3", "score", "x"],
             "error: --set there is no section 'scor' (did you mean 'score'?)\n",
+        ),
+        (
+            ["--set", "run.until=score", "run"],
+            "error: --set there is no section 'run'\n",
+        ),
+        (
+            ["--set", "score.data=x.jsonl", "run"],
+            "error: --set cannot give data: name it on the command line or in the file\n",
+        ),
+        (
+            ["--set", "paths.foldr=x", "run"],
+            "error: --set paths has no setting 'foldr' (did you mean 'folder'?)\n",
         ),
         (
             ["score", "x", "-m", "m", "-o", "s", "--field", "answer"],
@@ -89,6 +101,17 @@ def test_all_problems_of_a_configuration_are_shown_at_once(
     assert capsys.readouterr().err == (
         f"error: {config}: score has no setting 'rnk' (did you mean 'rank'?); "
         f"{config}: there is no section 'selct' (did you mean 'select'?)\n"
+    )
+    config.write_text(
+        "[selct]\n[score]\nrank = 3.7\ndims = true\nmodel = 3\n[cluster]\ncentre = 1\n"
+    )
+    assert run(["--config", str(config), "score", "x"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {config}: there is no section 'selct' (did you mean 'select'?); "
+        f"{config}: score.rank is 3.7, not a whole number; "
+        f"{config}: score.dims is True, not a whole number; "
+        f"{config}: score.model is 3, not a text; "
+        f"{config}: cluster.centre is 1, not true or false\n"
     )
     config.write_text("[score\n")
     assert run(["--config", str(config), "score", "x"]) == 2

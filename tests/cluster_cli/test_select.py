@@ -72,3 +72,17 @@ def test_json_and_stdout_exclude_each_other(
 ) -> None:
     assert run(["select", str(clusters), "-o", "-", "--count", "5", "--json"]) == 2
     assert capsys.readouterr().err.startswith("error: --json and -o - both want stdout")
+
+
+def test_a_fraction_that_is_no_number(clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["select", str(clusters), "-o", "s.jsonl", "--fraction", "most"]) == 2
+    assert "'most' is neither a number nor auto" in capsys.readouterr().err
+
+
+def test_auto_needs_the_signatures(clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = str(clusters.parent / "s.jsonl")
+    arguments = ["select", str(clusters), "-o", output, "--fraction", "auto"]
+    assert run(arguments) == 1
+    assert capsys.readouterr().err == (
+        f"error: {clusters} does not say which signatures it was made from\n"
+    )

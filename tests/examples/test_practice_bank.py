@@ -49,7 +49,7 @@ def test_skills_are_unequal_in_training_and_equal_in_dev() -> None:
     train = Counter(row["skill"] for row in generate.generate(3000, 0))
     assert len(train) == 16
     assert train["add"] == 600
-    assert train["last letter"] == train["sort"] == 30
+    assert train["weekday"] == train["middle letter"] == 30
     assert set(Counter(row["skill"] for row in generate.generate_dev(480, 0)).values()) == {30}
 
 

@@ -168,6 +168,57 @@ def test_wrong_hostfiles(tmp_path: Path, text: str, message: str) -> None:
     assert str(caught.value) == message.format(path)
 
 
+# Stands in for the remote shell: runs each machine's command here, as pdsh would run it there.
+PDSH = """#!{python}
+import subprocess, sys
+at = sys.argv.index("-w")
+hosts, command = sys.argv[at + 1].split(","), " ".join(sys.argv[at + 2 :])
+started = [
+    subprocess.Popen(["sh", "-c", command.replace("%n", str(number))])
+    for number, _ in enumerate(hosts)
+]
+sys.exit(max(process.wait() for process in started))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["done", "error"])
+def test_two_machines_through_deepspeeds_runner(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "pdsh").write_text(PDSH.format(python=sys.executable))
+    (tools / "ssh").write_text("#!/bin/sh\necho 127.0.0.1\n")
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    hosts = tmp_path / "host file"  # with a space: the command is never split as a string
+    hosts.write_text("node1 slots=1\nnode2 slots=1\n")
+    folder = tmp_path / "work folder"
+    folder.mkdir()
+    (folder / "mode").write_text(mode)
+    if mode == "error":
+        with pytest.raises(NotFiniteError, match="step 3: the loss is not finite"):
+            launch(WORKER, folder, ranks=2, hostfile=hosts)
+    else:
+        launch(WORKER, folder, ranks=2, hostfile=hosts)
+        assert {"rank 0 of 2", "rank 1 of 2"} <= {
+            line.split(",")[0] for line in capfd.readouterr().err.splitlines()
+        }
+    assert all_gone(folder)
+
+
+def test_a_hostfile_of_this_machine_alone_needs_no_remote_shell(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("localhost slots=2\n")
+    (tmp_path / "mode").write_text("done")
+    launch(WORKER, tmp_path, ranks=2, hostfile=path)
+    assert "rank 1 of 2" in capfd.readouterr().err
+
+
 def test_hostfile_with_other_slots_than_ranks(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     path.write_text("node1 slots=4\nnode2 slots=4\n")

@@ -36,7 +36,17 @@ def random_selection(count: int, clusters: int, seed: int, longest: int = 300) -
 
 
 def first_grid(selection: Selection, shape: Shape, strategy: str, seed: int = 0) -> np.ndarray:
-    return next(plan(selection, shape, strategy, epochs=1, seed=seed, rotate=False))
+    vectors = vectors_of(selection)
+    plans = plan(selection, shape, strategy, epochs=1, seed=seed, rotate=False, vectors=vectors)
+    return next(plans)
+
+
+def vectors_of(selection: Selection) -> np.ndarray:
+    """A direction for each cluster, and noise."""
+    random = np.random.default_rng(0)
+    direction = random.normal(size=(int(selection.cluster.max()) + 1, 6))
+    rows = direction[selection.cluster] + random.normal(size=(len(selection), 6))
+    return rows.astype(np.float32)
 
 
 @settings(max_examples=120, deadline=None)
@@ -62,7 +72,17 @@ def test_every_example_once_and_every_rank_alike(
 ) -> None:
     selection = random_selection(count, clusters, seed)
     shape = Shape(count, ranks, micro_batch, accumulation)
-    grids = list(plan(selection, shape, strategy, epochs=2, seed=seed, rotate=rotate))
+    grids = list(
+        plan(
+            selection,
+            shape,
+            strategy,
+            epochs=2,
+            seed=seed,
+            rotate=rotate,
+            vectors=vectors_of(selection),
+        )
+    )
     for grid in grids:
         assert grid.shape == (-(-count // shape.batch), accumulation, ranks, micro_batch)
         assert sorted(grid[grid >= 0].tolist()) == list(range(count))
@@ -78,7 +98,10 @@ def test_epochs_have_other_orders_and_seeds_other_plans() -> None:
     selection = random_selection(200, 10, 0)
     shape = Shape(200, 4, 1, 1)
     for strategy in STRATEGIES:
-        first, second = plan(selection, shape, strategy, epochs=2, seed=0, rotate=False)
+        vectors = vectors_of(selection)
+        first, second = plan(
+            selection, shape, strategy, epochs=2, seed=0, rotate=False, vectors=vectors
+        )
         again = first_grid(selection, shape, strategy)
         other = first_grid(selection, shape, strategy, seed=1)
         assert np.array_equal(first, again)

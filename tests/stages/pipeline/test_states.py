@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -48,7 +49,7 @@ def after(stage: str) -> dict[str, tuple[str, list[str]]]:
     names = STAGES[STAGES.index(stage) :]
     return {
         name: ("stale", [f"{before} will run again"])
-        for before, name in zip(names, names[1:], strict=False)
+        for before, name in itertools.pairwise(names)
     }
 
 

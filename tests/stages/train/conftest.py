@@ -11,7 +11,7 @@ from tests.stages.train.places import Place
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """The run nobody interrupts, with a checkpoint every 5 of its 24 steps; only to be looked at."""
+    """The run nobody interrupts, with a checkpoint every 5 of its 60 steps; only to be looked at."""
     place = Place(tmp_path_factory.mktemp("trained"))
     place.train(learning_rate=1e-3, checkpoint_every=5)
     return place

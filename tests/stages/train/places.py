@@ -12,7 +12,7 @@ from tests import tiny
 from tests.stages.train import plans
 
 ROOT = Path(__file__).parents[3]
-EPOCHS = 12
+EPOCHS = 30  # of two steps; long enough for a signal to arrive before the end
 # Two ranks, two micro-batches of two places; the last step is partly filled, one micro-batch empty.
 STEPS = [[[[0, 1], [2]], [[3, 4], [5, 6]]], [[[7, 8], [9]], [[10], []]]]
 

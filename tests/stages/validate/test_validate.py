@@ -91,7 +91,7 @@ def test_a_chunk_cut_short_or_gone_is_found(work: Path) -> None:
     [
         ("signature", 3, 0.5, "signature: row 3 has length 4.0000, not 1"),
         ("status", 2, 255, "status: number 2 (255) is no status"),
-        ("status", 2, 4, "signature: row 2 has length 1.0000, not 0"),
+        ("status", 2, 4, "signature: row 2 has length 1.0001, not 0"),
         ("norm", 5, np.nan, "norm: number 5 (nan) is no length"),
         ("loss", 5, np.inf, "loss: number 5 (inf) is no loss"),
         ("response_tokens", 5, 0, "response_tokens: number 5 (0) is no length"),
