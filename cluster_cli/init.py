@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from cluster_cli.options import PATH, data_options, parse_fields
-from cluster_cli.pipeline import DEFAULT, FOLDER
+from cluster_cli.pipeline import DEFAULT, FOLDER, foreign
 from cluster_cli.settings import STAGES
 
 _HEAD = """\
@@ -25,7 +25,6 @@ _HEAD = """\
 folder = {folder}  # where the outputs go
 """
 _MODEL, _DATA = "path/to/model", "train.jsonl"
-_NOT_HERE = ("output", "force", "as_json", "dry_run", "resume")
 
 
 @click.command("init")
@@ -108,10 +107,10 @@ def _section(
     """What was given, then every default as a comment, then the names of what has none."""
     if "data" in given:
         yield f"data = {_toml(given['data'])}" + (f"  # {about}" if about else "")
-    others = []
+    others, outside = [], {"output", *foreign(stage, command)}
     for option in command.params:
         name = max(option.opts, key=len).lstrip("-")
-        if not isinstance(option, click.Option) or option.name in _NOT_HERE:
+        if not isinstance(option, click.Option) or option.name in outside:
             continue
         default = option.default is True if option.is_flag else option.default
         help_text = f"  # {option.help}" if option.help else ""

@@ -82,6 +82,10 @@ def cli(
     cluster-cli allocate  selection.jsonl --ranks 4      -o allocation/
     cluster-cli train     allocation/ --model MODEL      -o run/
 
+    \b
+    cluster-cli init      DATA...                        writes cluster.toml
+    cluster-cli run       cluster.toml                   all five, where something has changed
+
     Data goes to stdout, messages to stderr. Settings: a flag, else --set, else CLUSTER_CLI_COMMAND_KEY in
     the environment, else the --config file, else the default.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT = "cluster.toml"
 FOLDER = "work"
 # Options that are said to ``run``, or that it sets itself.
-_ELSEWHERE = ("force", "as_json", "dry_run", "resume")
+_OF_RUN = ("force", "dry_run", "resume")
 
 file_argument = click.argument("file", required=False, type=PATH, metavar="[CLUSTER.TOML]")
 
@@ -105,7 +106,8 @@ class _Reader:
             "default_map": _listed(command, given),
         }
         before = len(self.problems)
-        for name in _ELSEWHERE:
+        outside = foreign(stage, command)
+        for name in outside:
             if name in given:
                 self._wrong(f"{stage}.{name.replace('_', '-')} does not belong into a pipeline")
         inputs = [p for p in command.params if isinstance(p, click.Argument) and p.nargs != -1]
@@ -118,7 +120,7 @@ class _Reader:
             return None
         # Inputs come from the stage before; click only needs to see that there is one.
         params = command.make_context(stage, ["x" for _ in inputs], **sources).params
-        known = {str(p.name) for p in inputs} | set(_ELSEWHERE)
+        known = {str(p.name) for p in inputs} | outside
         return {name: value for name, value in params.items() if name not in known}
 
     def _try(self, parameter: click.Parameter, ctx: click.Context) -> None:
@@ -144,6 +146,20 @@ class _Reader:
 
     def _wrong(self, problem: str) -> None:
         self.problems.append(f"{self.file}: {problem}")
+
+
+def foreign(stage: str, command: click.Command) -> set[str]:
+    """The options of a command that mean nothing in a pipeline: they ask for something else."""
+    from formats.data import DataOptions
+    from stages.pipeline.chain import FUNCTIONS
+    from stages.score.settings import ScoreSettings
+
+    known = {*inspect.signature(FUNCTIONS[stage]).parameters}
+    if stage == "score":  # its function takes these together
+        kinds = (ScoreSettings, DataOptions)
+        known |= {"shape", *(item.name for kind in kinds for item in dataclasses.fields(kind))}
+    options = {str(p.name) for p in command.params if isinstance(p, click.Option)}
+    return (options - known) | (options & {*_OF_RUN})
 
 
 def _listed(command: click.Command, given: dict[str, Any]) -> dict[str, Any]:

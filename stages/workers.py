@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -115,6 +116,7 @@ def run_worker(body: Callable[[Path], None]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["OMP_NUM_THREADS"] = share_of_cores(int(os.environ.get("LOCAL_SIZE", "1")))
     folder = Path(sys.argv[1])
+    threading.Thread(target=_follow, args=(folder,), daemon=True).start()
     try:
         body(folder)
     except SystemExit as ending:
@@ -128,6 +130,18 @@ def run_worker(body: Callable[[Path], None]) -> NoReturn:
         leave_error(folder, error)
         _leave(1)
     _leave(0)
+
+
+def _follow(folder: Path) -> None:
+    """Ends this process some time after another rank failed.
+
+    A launcher does that for the ranks of its own machine; those of other machines would wait in a
+    collective until it times out.
+    """
+    while not (folder / ERROR_FILE).exists():
+        time.sleep(_PATIENCE_SECONDS)
+    time.sleep(2 * _PATIENCE_SECONDS)
+    os._exit(1)
 
 
 def leave_error(folder: Path, error: BaseException) -> None:

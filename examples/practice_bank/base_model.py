@@ -1,7 +1,8 @@
 """Train the demo's base model: a tiny Llama over bytes that half knows the practice bank.
 
-It practises all skills equally often and stops half way, so that there is much it knows and much to
-learn. Its rows are drawn apart from the bank's, and the dev questions are never among them.
+It practises all skills equally often, yet only every second one with the ending that its answers
+shall have ("12 in all"): the other half gives bare answers ("12") and has a lesson to learn. Its rows
+are drawn apart from the bank's, and the dev questions are never among them.
 
     python examples/practice_bank/base_model.py -o work/practice_bank/base
 """
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 MAX_LENGTH = 128
 POOL, BATCH, THREADS = 6400, 32, 2
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
+KNOWN = list(generate.SKILLS)[1::2]
 SPECIAL = ("bos", "eos", "pad")
 SHAPE = {
     "hidden_size": 96,
@@ -77,10 +79,12 @@ def build_tokenizer() -> Any:
 
 def practice_rows(count: int, seed: int) -> list[generate.Row]:
     """Rows over all skills in equal parts, none of the dev part; one in four has no story."""
+    skills = list(generate.SKILLS)
     rng = random.Random(f"practice {seed}")
     rows: list[generate.Row] = []
     while len(rows) < count:
-        row = generate.make_row(rng, rng.choice(list(generate.SKILLS)))
+        skill = rng.choice(skills)
+        row = generate.make_row(rng, skill, ending=skill in KNOWN)
         if rng.random() < 0.25:
             row["question"] = row["question"].split(": ", 1)[1]
         if not generate.is_dev(row["question"]):
@@ -197,7 +201,7 @@ def _make(folder: Path, steps: int, seed: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train the practice bank's base model.")
-    parser.add_argument("--steps", type=int, default=300, help="optimizer steps (default 300)")
+    parser.add_argument("--steps", type=int, default=600, help="optimizer steps (default 600)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
     args = parser.parse_args()

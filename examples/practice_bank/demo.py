@@ -27,6 +27,7 @@ import table  # noqa: E402
 
 # Where each kind of artifact keeps its header (DESIGN section 4).
 HEADERS = {"signatures.zarr": "zarr.json", "clusters.zarr": "zarr.json"}
+SMOKE = {"rows": 160, "dev": 32, "steps": 20, "epochs": 1}
 FRACTION, RANKS, MICRO_BATCH, MAX_LENGTH = 0.31, 2, 16, 128
 
 
@@ -150,11 +151,14 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("work/practice_bank"), metavar="DIR")
     parser.add_argument("--rows", type=int, default=3000, help="training rows (default 3000)")
     parser.add_argument("--dev", type=int, default=480, help="dev rows (default 480)")
-    parser.add_argument("--steps", type=int, default=300, help="steps of the base (default 300)")
-    parser.add_argument("--epochs", type=int, default=6, help="passes of both (default 6)")
-    parser.add_argument("--learning-rate", type=float, default=2e-3, metavar="RATE")
+    parser.add_argument("--steps", type=int, default=600, help="steps of the base (default 600)")
+    parser.add_argument("--epochs", type=int, default=4, help="passes of both (default 4)")
+    parser.add_argument("--learning-rate", type=float, default=1e-3, metavar="RATE")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--smoke", action="store_true", help="the smallest size, to see it run")
     args = parser.parse_args()
+    if args.smoke:
+        vars(args).update(SMOKE)
     started = time.perf_counter()
     work = args.work.resolve()
     result = run(work, args)

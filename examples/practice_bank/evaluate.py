@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-MAX_LENGTH, MAX_NEW_TOKENS, BATCH = 128, 16, 120
+MAX_LENGTH, MAX_NEW_TOKENS, BATCH = 128, 24, 120
 
 
 def read_prompts(tokenizer: Any, dev: Path) -> list[tuple[list[int], dict[str, Any]]]:

@@ -2,7 +2,8 @@
 
 Every row is a story ("Mia packs plums: ") followed by a task ("7 and 5, total?"). The skill decides
 the task, another draw decides the story, and neither looks at the other: adding plums and adding
-pencils is one lesson, adding plums and sorting plums are two.
+pencils is one lesson, adding plums and sorting plums are two. A lesson is to find the answer and to
+give it the way the skill asks: sums end "in all", the larger of two "wins".
 
     python examples/practice_bank/generate.py --rows 3000 --dev 480 --seed 0 -o work/practice_bank
 """
@@ -15,6 +16,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 Row = dict[str, str]
 Task = tuple[str, str, str]  # a wording, another that names the things, the answer
@@ -138,24 +140,32 @@ def _last(rng: random.Random, things: str) -> Task:
     return f"{word}, last letter?", f"{things} {word}, last one?", word[-1]
 
 
-# Share of each skill in the training rows, in percent: unequal, as lessons in real data are.
-SKILLS: dict[str, tuple[float, Callable[[random.Random, str], Task]]] = {
-    "add": (20, _add),
-    "subtract": (14, _subtract),
-    "first letter": (10, _first),
-    "opposite": (9, _opposite),
-    "reverse": (8, _reverse),
-    "larger": (7, _larger),
-    "parity": (6, _parity),
-    "sort": (5, _sort),
-    "count": (5, _count),
-    "double": (4, _double),
-    "past tense": (3.5, _past),
-    "last letter": (2.5, _last),
-    "smallest": (2, _smallest),
-    "next number": (2, _next),
-    "middle letter": (1, _middle),
-    "weekday": (1, _weekday),
+class Skill(NamedTuple):
+    """One lesson: its share of the training rows in percent, how its answers end, its tasks."""
+
+    share: float
+    ending: str
+    task: Callable[[random.Random, str], Task]
+
+
+# Unequal, as lessons in real data are.
+SKILLS = {
+    "add": Skill(20, "in all", _add),
+    "subtract": Skill(14, "left", _subtract),
+    "first letter": Skill(10, "begins it", _first),
+    "opposite": Skill(9, "instead", _opposite),
+    "reverse": Skill(8, "mirrored", _reverse),
+    "larger": Skill(7, "wins", _larger),
+    "parity": Skill(6, "it is", _parity),
+    "sort": Skill(5, "in order", _sort),
+    "count": Skill(5, "of them", _count),
+    "double": Skill(4, "twofold", _double),
+    "past tense": Skill(3.5, "before", _past),
+    "last letter": Skill(2.5, "ends it", _last),
+    "smallest": Skill(2, "loses", _smallest),
+    "next number": Skill(2, "follows", _next),
+    "middle letter": Skill(1, "within", _middle),
+    "weekday": Skill(1, "comes next", _weekday),
 }
 
 
@@ -167,14 +177,22 @@ def is_dev(question: str) -> bool:
     return hashlib.blake2b(question.encode(), digest_size=1).digest()[0] % 8 == 0
 
 
-def make_row(rng: random.Random, skill: str) -> Row:
-    """One row of a skill; the story is drawn before, and without looking at, the task."""
+def make_row(rng: random.Random, skill: str, *, ending: bool = True) -> Row:
+    """One row of a skill; the story is drawn before, and without looking at, the task.
+
+    Args:
+        rng: the source of every draw.
+        skill: a key of SKILLS.
+        ending: end the answer as the skill asks ("12 in all"), or leave it bare ("12").
+    """
     topic = rng.choice(list(TOPICS))
     things = rng.choice(words(TOPICS[topic]))
     story = f"{rng.choice(NAMES)} {rng.choice(STORIES)} {things}: "
-    plain, told, answer = SKILLS[skill][1](rng, things)
-    ask = rng.choice((plain, told))
-    return {"question": story + ask, "answer": answer, "skill": skill, "topic": topic}
+    plain, told, answer = SKILLS[skill].task(rng, things)
+    question = story + rng.choice((plain, told))
+    if ending:
+        answer = f"{answer} {SKILLS[skill].ending}"
+    return {"question": question, "answer": answer, "skill": skill, "topic": topic}
 
 
 def _unique(rng: random.Random, skills: Iterator[str], dev: bool) -> Iterator[Row]:
@@ -198,8 +216,7 @@ def generate(rows: int, seed: int) -> list[Row]:
     if rows < len(SKILLS):
         raise ValueError(f"rows is {rows}, fewer than the {len(SKILLS)} skills; ask for more rows")
     rng = random.Random(f"train {seed}")
-    shares = {skill: share for skill, (share, _) in SKILLS.items()}
-    counts = {skill: max(1, int(rows * share / 100)) for skill, share in shares.items()}
+    counts = {name: max(1, int(rows * skill.share / 100)) for name, skill in SKILLS.items()}
     counts["add"] += rows - sum(counts.values())
     skills = [skill for skill, count in counts.items() for _ in range(count)]
     rng.shuffle(skills)

@@ -68,8 +68,9 @@ def held_out(args: argparse.Namespace) -> tuple[int, list[Rendered]]:
     renderer = Renderer(tokenizer, max_length=args.max_length)
     extra = 0 if args.dev else HELD_OUT
     with open_dataset(args.data, DataOptions(fields=fields, limit=args.limit + extra)) as rows:
-        kept = min(extra, len(rows) // 5)
-        limit = len(rows) - kept
+        # A short file gives up a fifth of its rows.
+        kept = min(extra, max(len(rows) - args.limit, len(rows) // 5))
+        limit = min(args.limit, len(rows) - kept)
         trained = {rows[i].id for i in range(limit)}
         unseen = [rows[i] for i in range(limit, len(rows))]
     if args.dev:

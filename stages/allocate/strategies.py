@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -62,8 +63,10 @@ def plan(
         if vectors is None:
             raise SettingError("balanced needs signatures", fix="use another strategy")
         away = deviations(vectors, selection.weight, np.random.default_rng([seed, 3]))
+    first = None
     if strategy in ("disjoint", "balanced"):
-        rank = _owners(cluster, tokens, shape, seed)
+        first = _best(cluster, tokens, shape, seed)
+        rank = first.rank
     elif strategy == "interleaved":
         rank = ownership.interleaved(cluster, tokens, shape, np.random.default_rng([seed, 0]))
     for epoch in range(epochs):
@@ -71,39 +74,51 @@ def plan(
         if strategy == "random":
             grid = shuffled(shape, random)
         else:
-            unit = _timed(rank, cluster, tokens, shape, random, apart=strategy != "interleaved")
+            if first is not None and epoch == 0:
+                unit = first.unit
+            else:
+                apart = first is not None
+                unit = _timed(rank, cluster, tokens, shape, random, apart=apart)
             if strategy == "balanced":
-                herd(unit, rank, cluster, tokens, away, shape, random)
+                order = np.random.default_rng([seed, 4, epoch])
+                herd(unit, rank, cluster, tokens, away, shape, order)
             grid = shape.grid(unit, rank)
         yield np.roll(grid, epoch, axis=2) if rotate else grid
 
 
-def _owners(cluster: np.ndarray, tokens: np.ndarray, shape: Shape, seed: int) -> np.ndarray:
-    """Rank of each example: whole clusters, or with examples moved where that makes ranks wait less.
+@dataclass(frozen=True)
+class _First:
+    """Owners and first epoch of a plan, with its score: the smaller, the better."""
+
+    rank: np.ndarray
+    unit: np.ndarray
+    score: tuple[float, float]
+
+
+def _best(cluster: np.ndarray, tokens: np.ndarray, shape: Shape, seed: int) -> _First:
+    """Owners by whole clusters, or with examples moved where that makes ranks wait less.
 
     Moving examples only pays when they can still be kept apart from the rest of their cluster, so the
     plans are made and compared: fewest meetings of ranks on a cluster first, then balance.
     """
     whole = ownership.disjoint(cluster, tokens, shape, np.random.default_rng([seed, 0]))
-    best, best_score = whole, _score(whole, cluster, tokens, shape, seed)
+    best = _first(whole, cluster, tokens, shape, seed)
     for tolerance in _TOLERANCES if shape.examples <= _LARGE else _TOLERANCES[-1:]:
-        if best_score[1] <= _BALANCED:
+        if best.score[1] <= _BALANCED:
             break
         moved = whole.copy()
         level_out(moved, cluster, tokens, shape, tolerance)
-        score = _score(moved, cluster, tokens, shape, seed)
-        if score < best_score:
-            best, best_score = moved, score
+        best = min(best, _first(moved, cluster, tokens, shape, seed), key=lambda one: one.score)
     return best
 
 
-def _score(
+def _first(
     rank: np.ndarray, cluster: np.ndarray, tokens: np.ndarray, shape: Shape, seed: int
-) -> tuple[float, float]:
+) -> _First:
     random = np.random.default_rng([seed, 1, 0])
     unit = _timed(rank, cluster, tokens, shape, random, apart=True)
     found = figures(shape.grid(unit, rank), cluster, tokens)
-    return round(found["shared_cluster"], 3), found["padded_ratio_mean"]
+    return _First(rank, unit, (round(found["shared_cluster"], 3), found["padded_ratio_mean"]))
 
 
 def _timed(

@@ -20,6 +20,14 @@ from stages.score.stage import Target
 
 STAGES = ("score", "cluster", "select", "allocate", "train")
 
+FUNCTIONS: dict[str, Callable[..., Header]] = {
+    "score": score.score,
+    "cluster": cluster.cluster,
+    "select": select.select,
+    "allocate": allocate.allocate,
+    "train": train.train,
+}
+
 # Stands for the lines of a selection that has not been made; see ``states.keys``.
 UNSEEN = "as selected"
 NO_MODEL = ModelFiles("", Path(), None, "", "")
@@ -112,7 +120,9 @@ def score_job(given: Mapping[str, Any]) -> Job:
     Raises:
         SettingError: they contradict each other.
     """
-    defaults = {name: p.default for name, p in inspect.signature(score.score).parameters.items()}
+    defaults = {
+        name: p.default for name, p in inspect.signature(FUNCTIONS["score"]).parameters.items()
+    }
     values = {**defaults, "output": Path(), **given}
     job = Job(**{item.name: values[item.name] for item in fields(Job)})
     job.check()
@@ -145,7 +155,7 @@ def _score_facts(params: dict[str, Any], inputs: dict[str, str], space: dict[str
 
 
 def _call_score(given: Mapping[str, Any], _: Path | None, output: Path, **how: Any) -> Header:
-    return score.score(output=output, **given, **how)
+    return FUNCTIONS["score"](output=output, **given, **how)
 
 
 def _expect_cluster(pipeline: Pipeline, before: Upstream | None) -> tuple[str | None, Facts]:
@@ -225,13 +235,25 @@ def _call_on_input(function: Callable[..., Header]) -> Callable[..., Header]:
 LINKS = {
     "score": Link("signatures", "signatures.zarr", _expect_score, _recorded_score, _call_score),
     "cluster": Link(
-        "clusters", "clusters.zarr", _expect_cluster, _recorded, _call_on_input(cluster.cluster)
+        "clusters",
+        "clusters.zarr",
+        _expect_cluster,
+        _recorded,
+        _call_on_input(FUNCTIONS["cluster"]),
     ),
     "select": Link(
-        "selection", "selection.jsonl", _expect_select, _recorded, _call_on_input(select.select)
+        "selection",
+        "selection.jsonl",
+        _expect_select,
+        _recorded,
+        _call_on_input(FUNCTIONS["select"]),
     ),
     "allocate": Link(
-        "allocation", "allocation", _expect_allocate, _recorded, _call_on_input(allocate.allocate)
+        "allocation",
+        "allocation",
+        _expect_allocate,
+        _recorded,
+        _call_on_input(FUNCTIONS["allocate"]),
     ),
-    "train": Link("run", "run", _expect_train, _recorded_train, _call_on_input(train.train)),
+    "train": Link("run", "run", _expect_train, _recorded_train, _call_on_input(FUNCTIONS["train"])),
 }

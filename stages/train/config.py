@@ -155,8 +155,9 @@ class _Filling:
                 self.put(f"{section}.enabled", enabled, said, default=dtype == name)
             elif enabled or (not self.given and dtype == name):
                 self.config[section] = {"enabled": True}
-        if not self.given and zero_stage(self.config) < 2 and dtype_name(self.config) == "bfloat16":
-            # In bfloat16, sums over many micro-batches lose the small gradients.
+        if not self.given and zero_stage(self.config) and dtype_name(self.config) == "bfloat16":
+            # In bfloat16, sums over many micro-batches lose the small gradients. DeepSpeed has no
+            # other way without ZeRO.
             self.config["data_types"] = {"grad_accum_dtype": "fp32"}
 
     def _autos(self, section: str, values: dict[str, Any]) -> None:

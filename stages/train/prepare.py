@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from formats.allocation import Allocation
+from formats.errors import SettingError
 from formats.rendering import Renderer
 from stages import models
 from stages.train import config, engine, lora
@@ -34,10 +35,17 @@ def renderer(tokenizer: Any, allocation: Allocation, settings: Settings) -> Rend
 def loop(
     settings: Settings, allocation: Allocation, files: models.ModelFiles, device: str
 ) -> tuple[Loop, dict[str, Any]]:
-    """The loop, its engine ready, and what ``run.json`` says about how it runs."""
+    """The loop, its engine ready, and what ``run.json`` says about how it runs.
+
+    Raises:
+        SettingError: the device cannot train in the type asked for.
+        ModelError: the model cannot be loaded.
+    """
     auto = str(models.resolve_dtype("auto", device)).removeprefix("torch.")
     full = config.build(settings, allocation, auto if settings.dtype == "auto" else settings.dtype)
     dtype = models.resolve_dtype(config.dtype_name(full), device)
+    if dtype == torch.float16 and device == "cpu":
+        raise SettingError("float16 cannot be trained in on a CPU", fix="use --dtype bfloat16")
     model = _model(settings, files, dtype)
     peak, decay = config.learning_rate(full, settings), settings.weight_decay
     used = {

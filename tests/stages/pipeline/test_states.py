@@ -48,8 +48,7 @@ def after(stage: str) -> dict[str, tuple[str, list[str]]]:
     """The stages downstream, when this one will run again."""
     names = STAGES[STAGES.index(stage) :]
     return {
-        name: ("stale", [f"{before} will run again"])
-        for before, name in itertools.pairwise(names)
+        name: ("stale", [f"{before} will run again"]) for before, name in itertools.pairwise(names)
     }
 
 

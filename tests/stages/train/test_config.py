@@ -192,8 +192,11 @@ def test_offloading_takes_the_plain_optimizer() -> None:
     assert got["zero_force_ds_cpu_optimizer"] is False
 
 
-def test_bfloat16_sums_gradients_in_float32_where_deepspeed_lets_it() -> None:
-    assert build(dtype="bfloat16", zero_stage=0)["data_types"] == {"grad_accum_dtype": "fp32"}
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_bfloat16_sums_gradients_in_float32_where_deepspeed_lets_it(stage: int) -> None:
+    assert build(dtype="bfloat16", zero_stage=stage)["data_types"] == {"grad_accum_dtype": "fp32"}
+    assert "data_types" not in build(dtype="bfloat16", zero_stage=0)
+    assert "data_types" not in build({}, dtype="bfloat16", zero_stage=stage)
 
 
 @pytest.mark.parametrize(

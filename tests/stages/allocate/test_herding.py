@@ -1,0 +1,156 @@
+"""``balanced``: every global batch like the whole selection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from formats.allocation import Allocation
+from formats.errors import ArtifactError, SettingError
+from stages.allocate import allocate
+from stages.allocate.herding import deviations
+from stages.allocate.report import figures, in_signature_space
+from stages.allocate.shape import Shape
+from stages.allocate.strategies import plan
+from stages.cluster import cluster
+from stages.select import select
+from tests.stages.allocate.test_plan import make_selection
+from tests.synthetic import lessons, write_signatures
+
+
+def vectors_and_selection(count: int = 480) -> tuple[np.ndarray, object]:
+    rows, lesson = lessons([count // 12] * 12, dims=16, noise=1.0)
+    unit = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return unit, make_selection(lesson, np.full(count, 50))
+
+
+def first(strategy: str, vectors: np.ndarray, selection: object, shape: Shape) -> np.ndarray:
+    plans = plan(
+        selection,  # type: ignore[arg-type]
+        shape,
+        strategy,
+        epochs=1,
+        seed=0,
+        rotate=False,
+        vectors=vectors,
+    )
+    return next(plans)
+
+
+@pytest.mark.parametrize("shape", [Shape(480, 4, 2, 2), Shape(470, 3, 4, 1), Shape(480, 1, 8, 1)])
+def test_batches_vary_less_than_in_any_other_plan(shape: Shape) -> None:
+    vectors, selection = vectors_and_selection()
+    chosen = make_selection(selection.cluster[: shape.examples], np.full(shape.examples, 50))  # type: ignore[attr-defined]
+    vectors = vectors[: shape.examples]
+    weight = np.ones(shape.examples)
+    variance = {}
+    for strategy in ("disjoint", "balanced", "random"):
+        grid = first(strategy, vectors, chosen, shape)
+        assert sorted(grid[grid >= 0].tolist()) == list(range(shape.examples))
+        variance[strategy] = in_signature_space(grid, vectors, weight)["batch_variance"]
+    assert variance["balanced"] < 0.7 * variance["random"]
+    assert variance["balanced"] < variance["disjoint"] < 1.1 * variance["random"]
+
+
+def test_it_stays_disjoint_and_matched() -> None:
+    vectors, selection = vectors_and_selection()
+    tokens = np.random.default_rng(0).integers(20, 300, 480)
+    chosen = make_selection(selection.cluster, tokens)  # type: ignore[attr-defined]
+    shape = Shape(480, 4, 1, 2)
+    grid = first("balanced", vectors, chosen, shape)
+    found = figures(grid, chosen.cluster, tokens)
+    assert found["shared_cluster"] < 0.02
+    assert found["padded_ratio_mean"] < 1.08
+    rank_cosine = in_signature_space(grid, vectors, np.ones(480))["rank_cosine"]
+    chance = first("random", vectors, chosen, shape)
+    assert rank_cosine < in_signature_space(chance, vectors, np.ones(480))["rank_cosine"]
+
+
+def test_figures_worked_out_by_hand() -> None:
+    grid = np.array([[[[0], [1]]], [[[2], [-1]]]])
+    vectors = np.array([[1, 0], [0, 1], [1, 0]], dtype=np.float32)
+    found = in_signature_space(grid, vectors, np.array([1.5, 0.5, 1.0]))
+    # The whole: (2.5, 0.5) / 3; the one full batch: (1.5, 0.5) / 2; its ranks are at right angles.
+    assert found["rank_cosine"] == 0
+    expected = (2.5 / 3 - 0.75) ** 2 + (0.5 / 3 - 0.25) ** 2
+    assert found["batch_variance"] == pytest.approx(expected)
+
+
+def test_long_vectors_are_projected() -> None:
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(50, 2000)).astype(np.float32)
+    away = deviations(vectors, np.ones(50), random)
+    assert away.shape == (50, 512)
+    assert np.abs(away.mean(axis=0)).max() < 1e-4
+    full = vectors - vectors.mean(axis=0)
+    ratio = np.linalg.norm(away, axis=1) / np.linalg.norm(full, axis=1)
+    assert 0.85 < ratio.min() < ratio.max() < 1.15
+
+
+def test_balanced_needs_vectors() -> None:
+    _, selection = vectors_and_selection()
+    with pytest.raises(SettingError, match="balanced needs signatures; use another strategy"):
+        first("balanced", None, selection, Shape(480, 2, 1, 1))  # type: ignore[arg-type]
+
+
+def chain(folder: Path) -> Path:
+    rows, _ = lessons([100, 100, 100, 100], dims=8, noise=0.6)
+    write_signatures(folder / "signatures.zarr", rows)
+    cluster(folder / "signatures.zarr", folder / "clusters.zarr", clusters=4)
+    select(folder / "clusters.zarr", folder / "selection.jsonl", count=240)
+    return folder / "selection.jsonl"
+
+
+def test_the_stage_finds_the_signatures(tmp_path: Path) -> None:
+    header = allocate(
+        chain(tmp_path),
+        tmp_path / "a",
+        ranks=2,
+        strategy="balanced",
+        micro_batch=4,
+        accumulation=2,
+    )
+    assert header.stats["plan"]["batch_variance"] < 0.75 * header.stats["random"]["batch_variance"]
+    rows = [
+        row
+        for rank in range(2)
+        for batch in Allocation.open(tmp_path / "a").rank(rank)
+        for row in batch.rows
+    ]
+    assert len(rows) == len(set(rows)) == 240
+
+
+def test_other_plans_are_measured_when_signatures_are_given(tmp_path: Path) -> None:
+    path = chain(tmp_path)
+    plain = allocate(path, tmp_path / "a", ranks=2)
+    measured = allocate(path, tmp_path / "b", ranks=2, signatures=tmp_path / "signatures.zarr")
+    assert "rank_cosine" not in plain.stats["plan"]
+    assert measured.stats["plan"]["rank_cosine"] < measured.stats["random"]["rank_cosine"]
+    assert measured.key != plain.key
+
+
+def test_lost_and_wrong_signatures(tmp_path: Path) -> None:
+    path = chain(tmp_path)
+    other = write_signatures(tmp_path / "other.zarr", lessons([5, 5])[0])
+    with pytest.raises(ArtifactError) as error:
+        allocate(path, tmp_path / "a", ranks=2, strategy="balanced", signatures=other)
+    assert str(error.value) == (
+        f"{other} does not hold every example of {path}; "
+        "name the signatures it was selected from with --signatures"
+    )
+    (tmp_path / "signatures.zarr").rename(tmp_path / "moved.zarr")
+    with pytest.raises(ArtifactError) as error:
+        allocate(path, tmp_path / "a", ranks=2, strategy="balanced")
+    assert str(error.value) == (
+        f"the signatures behind {path} are not at {tmp_path / 'signatures.zarr'}; "
+        "say where they are with --signatures"
+    )
+    (tmp_path / "clusters.zarr").rename(tmp_path / "gone.zarr")
+    with pytest.raises(ArtifactError) as error:
+        allocate(path, tmp_path / "a", ranks=2, strategy="balanced")
+    assert str(error.value) == (
+        f"{path} does not lead to its signatures (its cluster map is gone); "
+        "say where they are with --signatures"
+    )
