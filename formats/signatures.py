@@ -39,12 +39,16 @@ __all__ = [
     "EMPTY_RESPONSE",
     "NONFINITE",
     "OK",
+    "PENDING",
     "PROMPT_TOO_LONG",
     "STATUS_NAMES",
     "TRUNCATED",
     "Signatures",
     "create",
 ]
+
+
+PENDING = 255  # the status of a row nobody has written yet; none is left in a complete artifact
 
 
 def create(path: Path, rows: int, dims: int, block: int) -> Any:
@@ -58,7 +62,7 @@ def create(path: Path, rows: int, dims: int, block: int) -> Any:
         "response_tokens": ((rows,), "int32"),
         "status": ((rows,), "uint8"),
     }
-    return blocks.create_group(path, arrays, block)
+    return blocks.create_group(path, arrays, block, fills={"status": PENDING})
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,13 @@ from formats import artifacts, blocks
 from formats.data import Dataset
 from formats.errors import ArtifactError
 from formats.rendering import Rendered
-from formats.signatures import DUPLICATE, NONFINITE, OK, STATUS_NAMES, TRUNCATED, create
+from formats.signatures import DUPLICATE, NONFINITE, OK, PENDING, STATUS_NAMES, TRUNCATED, create
 from stages import models
 from stages.reporting import Reporter
 from stages.score import loading
 from stages.score.batches import Signer, sign_rows
 from stages.score.reuse import Known, as_keys
 from stages.score.settings import Job
-
-PENDING = 255
 
 
 def default_block_rows(rows: int) -> int:
@@ -84,7 +82,6 @@ def open_partial(
             )
         shutil.rmtree(path)
     group = create(path, rows, dims, block_rows or default_block_rows(rows))
-    group["status"][:] = PENDING
     group.attrs["partial_key"] = key  # last: before this the folder counts as empty
     return group
 

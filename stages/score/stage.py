@@ -291,6 +291,8 @@ def finish(
         dataset=dataset.reference(job.output.parent),
         extra={"space": target.space, "space_id": digest(target.space), "rendering": rendering},
     )
+    for leftover in path.rglob("*.partial"):  # zarr's own temporary files of a killed write
+        leftover.unlink()
     try:
         arrays.seal(path, header.to_json())
         artifacts.commit(job.output)

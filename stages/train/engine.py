@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import random
@@ -68,9 +70,10 @@ def build_engine(
             fused=device.startswith("cuda") and not offloaded,
         )
     trainable = [weight for weight in model.parameters() if weight.requires_grad]
-    engine, *_ = deepspeed.initialize(
-        model=model, model_parameters=trainable, optimizer=optimizer, config=config
-    )
+    with contextlib.redirect_stdout(io.StringIO()):  # memory figures, printed as it goes
+        engine, *_ = deepspeed.initialize(
+            model=model, model_parameters=trainable, optimizer=optimizer, config=config
+        )
     engine.train()
     return engine
 

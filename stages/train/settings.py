@@ -9,7 +9,7 @@ from typing import Any
 
 from formats import artifacts
 from formats.artifacts import stage_key
-from formats.errors import SettingError
+from formats.errors import ArtifactError, SettingError
 
 FILE = "settings.json"
 SCHEDULES = ("cosine", "linear", "constant")
@@ -169,9 +169,18 @@ class Settings:
 
     @classmethod
     def read(cls, folder: Path) -> Settings:
-        """What ``write`` left."""
-        raw = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return cls.from_json(raw)
+        """What ``write`` left.
+
+        Raises:
+            ArtifactError: nothing, or something this version does not understand.
+        """
+        try:
+            return cls.from_json(json.loads((folder / FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ArtifactError(
+                f"{folder / FILE} does not say which run was being built there",
+                fix="begin again with --force",
+            ) from error
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Settings:

@@ -74,6 +74,11 @@ def train_rank(folder: Path, settings: Settings, reporter: Reporter, began: floa
     loop, used = prepare.loop(settings, allocation, files, device)
     with plan.open_data(allocation, settings.data) as dataset:
         reporter.message(_opening(allocation, loop, used))
+        if used["dtype"] == "bfloat16" and used["zero_stage"] == 0:
+            reporter.warn(
+                "bfloat16 without ZeRO keeps no float32 copy of the weights, so small updates are "
+                "lost; use --zero-stage 1 or more"
+            )
         save = partial(_save, settings=settings, loop=loop, tokenizer=tokenizer, files=files)
         session = Session(folder, settings, allocation, loop, reporter, evaluation, save)
         setup = time.perf_counter() - began

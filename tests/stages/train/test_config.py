@@ -11,7 +11,7 @@ import pytest
 
 from formats import artifacts
 from formats.allocation import Allocation
-from formats.errors import SettingError
+from formats.errors import ArtifactError, SettingError
 from stages.train import config
 from stages.train.settings import Settings
 
@@ -241,3 +241,15 @@ def test_settings_survive_the_way_to_the_workers(tmp_path: Path) -> None:
     settings = replace(SETTINGS, data=("a.jsonl", "b.jsonl"), deepspeed={"x": [1]}, key="k")
     settings.write(tmp_path)
     assert Settings.read(tmp_path) == settings
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"data": [], "eval_data": [], "novelty": 1}'])
+def test_settings_nobody_can_read(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "settings.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ArtifactError) as caught:
+        Settings.read(tmp_path)
+    assert str(caught.value) == (
+        f"{path} does not say which run was being built there; begin again with --force"
+    )

@@ -21,6 +21,7 @@ from formats.errors import (
     OutputBusyError,
     SettingError,
 )
+from stages.launch import free_port
 from stages.train import train
 from tests import tiny
 from tests.stages.train import plans
@@ -178,6 +179,27 @@ def test_ranks_started_by_torchrun(place: Place, trained: Place) -> None:
     assert "training 0.0 M weights in float32 on 2 cpu ranks" in done.stderr
     assert figures(place.folder / "run") == figures(trained.folder / "run")
     assert not (place.folder / "run.partial").exists()
+
+
+@pytest.mark.slow
+def test_two_machines_started_by_torchrun(place: Place, trained: Place) -> None:
+    """One process per "machine", each with its own torchrun; the plan and the folder are shared."""
+    port = str(free_port())
+    started = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
+                *("--node-rank", str(node), "--nproc-per-node", "1"),
+                *("--master-addr", "127.0.0.1", "--master-port", port, "-m", "cluster_cli"),
+                *("train", str(place.plan), "--model", str(place.model)),
+                *("-o", str(place.folder / "run"), "--learning-rate", "1e-3"),
+            ],
+            cwd=ROOT,
+        )
+        for node in range(2)
+    ]
+    assert [process.wait(300) for process in started] == [0, 0]
+    assert figures(place.folder / "run") == figures(trained.folder / "run")
 
 
 def test_another_number_of_ranks_than_planned(
