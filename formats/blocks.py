@@ -32,10 +32,9 @@ def create_group(
     Returns:
         The open ``zarr.Group``. Its attributes are empty: the header is written last, by ``seal``.
     """
-    import zarr
     from zarr.codecs import Crc32cCodec
 
-    group = zarr.open_group(path, mode="w-", zarr_format=3)
+    group = _zarr().open_group(path, mode="w-", zarr_format=3)
     for name, (shape, dtype) in arrays.items():
         chunks = (max(1, min(block, shape[0])), *(max(1, size) for size in shape[1:]))
         group.create_array(
@@ -45,16 +44,18 @@ def create_group(
             dtype=dtype,
             compressors=[Crc32cCodec()],
             fill_value=fills.get(name, 0),
-            config={"write_empty_chunks": True},
         )
     return group
 
 
 def seal(path: Path, header: Mapping[str, Any]) -> None:
     """Writes the header into the group's attributes: the last write, after which it is complete."""
-    import zarr
+    open_writable(path).attrs.put(dict(header))
 
-    zarr.open_group(path, mode="r+").attrs.put(dict(header))
+
+def open_writable(path: Path) -> Any:
+    """The group at ``path``, to write blocks of existing arrays."""
+    return _zarr().open_group(path, mode="r+")
 
 
 def open_arrays(path: Path) -> Any:
@@ -63,10 +64,8 @@ def open_arrays(path: Path) -> Any:
     Raises:
         ArtifactError: zarr cannot open it.
     """
-    import zarr
-
     try:
-        return zarr.open_group(path, mode="r")
+        return _zarr().open_group(path, mode="r")
     except Exception as error:
         raise ArtifactError(f"cannot open {path}: {error}") from error
 
@@ -80,7 +79,19 @@ def read(group: Any, name: str, rows: slice = slice(None)) -> np.ndarray:
     try:
         return np.asarray(group[name][rows])
     except Exception as error:
+        place = str(group.store_path).removeprefix("file://")
         raise ArtifactError(
-            f"{group.store_path}: array {name} cannot be read ({error})",
+            f"{place}: array {name} cannot be read ({error})",
             fix="rebuild the artifact; a stored block is missing or damaged",
         ) from error
+
+
+def _zarr() -> Any:
+    """zarr, told to write chunks that hold nothing but the fill value: a lost file must be missed.
+
+    It is a setting of the array object, not of the stored array, so it is made where zarr comes in.
+    """
+    import zarr
+
+    zarr.config.set({"array.write_empty_chunks": True})
+    return zarr

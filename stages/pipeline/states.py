@@ -14,7 +14,6 @@ from formats.errors import ArtifactError, ArtifactMissingError, SettingError
 from stages.pipeline.chain import LINKS, STAGES, Facts, Pipeline, Upstream
 
 FRESH, STALE, INCOMPLETE, MISSING = "fresh", "stale", "incomplete", "missing"
-PENDING = 255  # as stages.score.blocks has it, which would import torch
 
 
 @dataclass(frozen=True)
@@ -207,12 +206,14 @@ def _progress(name: str, output: Path, expected: str | None) -> _Progress:
 def _scored(half: Path) -> tuple[str, str] | None:
     """The key of half-done signatures, and how many of their blocks are there."""
     import numpy as np
-    import zarr
+
+    from formats import blocks
+    from formats.signatures import PENDING
 
     try:
-        group = zarr.open_group(half, mode="r")
+        group = blocks.open_arrays(half)
         key, status = str(group.attrs["partial_key"]), group["status"]
-    except Exception:  # killed before it had one: nothing to go on with
+    except (ArtifactError, KeyError):  # killed before it had one: nothing to go on with
         return None
     pending, size = np.asarray(status[:]) == PENDING, status.chunks[0]
     starts = range(0, len(pending), size)

@@ -68,13 +68,11 @@ def open_partial(
     Raises:
         ArtifactError: a half-done output has another key.
     """
-    import zarr
-
     path = artifacts.partial(output)
     if path.exists():
         bound = partial_key(path)
         if bound == key:
-            return zarr.open_group(path, mode="r+")
+            return blocks.open_writable(path)
         if bound is not None and not force:
             raise ArtifactError(
                 f"{path} is half done with other data, model or settings",
@@ -88,11 +86,9 @@ def open_partial(
 
 def partial_key(path: Path) -> str | None:
     """The key a half-done artifact is bound to; None when it was killed before it had one."""
-    import zarr
-
     try:
-        return str(zarr.open_group(path, mode="r").attrs["partial_key"])
-    except Exception:
+        return str(blocks.open_arrays(path).attrs["partial_key"])
+    except (ArtifactError, KeyError):
         return None
 
 

@@ -224,13 +224,12 @@ def work(
     job: Job, dataset: Dataset, target: Target, place: workers.World, reporter: Reporter
 ) -> None:
     """Computes one rank's share of the blocks."""
-    import zarr
-
+    from formats.blocks import open_writable
     from stages.score.blocks import Share, fill
     from stages.score.reuse import open_known
 
     fill(
-        zarr.open_group(artifacts.partial(job.output), mode="r+"),
+        open_writable(artifacts.partial(job.output)),
         dataset,
         job,
         target.signing,
@@ -269,14 +268,12 @@ def finish(
     reporter: Reporter,
 ) -> artifacts.Header:
     """Writes the header, last of all, and puts the artifact into place."""
-    import zarr
-
     from formats import blocks as arrays
     from stages.score import warmup
     from stages.score.blocks import copy_duplicates, statistics
 
     path = artifacts.partial(job.output)
-    group = zarr.open_group(path, mode="r+")
+    group = arrays.open_writable(path)
     copy_duplicates(group, dataset.ids)
     rendering = {
         "max_length": job.settings.max_length,

@@ -156,8 +156,7 @@ def check_shapes(path: Path, group: Any, kinds: Kinds) -> None:
 def check_chunks(path: Path, kind: str) -> int:
     """Reads every chunk of every array, which compares its checksum.
 
-    A chunk without a file is no error by itself: zarr may leave out one that holds the fill value alone.
-    That a needed one is gone shows in the checks of the numbers and of the header's statistics.
+    Every chunk has a file, also one that holds the fill value alone: a lost one is an error.
 
     Returns:
         The number of chunks.
@@ -175,10 +174,12 @@ def _check_array(folder: Path, group: Any, name: str) -> int:
     counts = [-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True)]
     places = list(itertools.product(*map(range, counts)))
     for place in places:
+        file = folder.joinpath("c", *map(str, place))
+        if not file.is_file():
+            raise ArtifactError(f"{file} is missing")
         try:
             blocks.read(group, name, *_rows(place, array.chunks))
         except ArtifactError as error:
-            file = folder.joinpath("c", *map(str, place))
             reason = re.sub(r"\s+", " ", str(error.__cause__))
             raise ArtifactError(f"{file} is damaged: {reason}") from error
     return len(places)

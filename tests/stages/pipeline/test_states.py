@@ -15,9 +15,9 @@ import pytest
 from formats import artifacts
 from formats.errors import ArtifactMissingError, SettingError
 from formats.fingerprints import digest
+from formats.signatures import PENDING
 from stages.pipeline import Pipeline, State, keys, status
 from stages.pipeline.chain import LINKS, UNSEEN
-from stages.pipeline.states import PENDING
 from tests import prepared, tiny
 from tests.stages.pipeline.pipelines import STAGES, pipeline
 

@@ -81,9 +81,7 @@ def test_a_chunk_cut_short_or_gone_is_found(work: Path) -> None:
         "signatures.zarr/signature/c/1/0 is damaged: "
     )
     file.unlink()
-    assert problem(work / "signatures.zarr") == (
-        "signatures.zarr: array signature: row 16 has length 0.0000, not 1"
-    )
+    assert problem(work / "signatures.zarr") == "signatures.zarr/signature/c/1/0 is missing"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,7 @@ def test_missing_and_misshapen_arrays_are_named(work: Path) -> None:
     shutil.rmtree(work / "signatures.zarr" / "norm")
     assert problem(work / "signatures.zarr") == "signatures.zarr: array norm is missing"
     group = zarr.open_group(work / "signatures.zarr", mode="r+")
-    group.create_array("norm", shape=(60,), dtype="float64")
+    group.create_array("norm", data=np.ones(60))
     assert problem(work / "signatures.zarr") == (
         "signatures.zarr/norm: holds float64 (60,), not float32 (60,)"
     )
