@@ -201,7 +201,7 @@ def _make(folder: Path, steps: int, seed: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train the practice bank's base model.")
-    parser.add_argument("--steps", type=int, default=600, help="optimizer steps (default 600)")
+    parser.add_argument("--steps", type=int, default=900, help="optimizer steps (default 900)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
     args = parser.parse_args()

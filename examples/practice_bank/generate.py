@@ -40,10 +40,7 @@ TOPICS = {
 NAMES = words("Mia Tom Zoe Ben Ada Max Eva Leo Ivy Sam Amy Jon Lia Kai Una Rob Sue Ian Pia Gus")
 STORIES = words("packs sells wants finds keeps likes moves draws cleans brings")
 
-PAIRS = (
-    "hot cold,big small,up down,old new,wet dry,fast slow,high low,rich poor,"
-    "hard soft,light dark,left right,near far"
-)
+PAIRS = "hot cold,big small,up down,old new,wet dry,fast slow,high low,rich poor"
 OPPOSITE = dict(words(pair) for pair in PAIRS.split(","))
 OPPOSITE |= {second: first for first, second in OPPOSITE.items()}
 VERBS = words("paint push call jump help walk look cook play fill wash pick")
