@@ -178,6 +178,9 @@ def build(output: Path, steps: int, seed: int) -> float | None:
 
 
 def _make(folder: Path, steps: int, seed: int) -> float:
+    # Before torch is loaded: threads that spin while they wait fight with other processes.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.utils.logging import disable_progress_bar

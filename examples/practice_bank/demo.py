@@ -101,7 +101,9 @@ def _environment() -> dict[str, str]:
 
     # Run from the source tree as well as installed.
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    # Threads that spin while they wait would fight with whatever else runs on the machine.
+    calm = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+    return {**calm, **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def run(work: Path, args: argparse.Namespace) -> dict[str, Any]:
