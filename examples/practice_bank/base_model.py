@@ -22,6 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+# Threads that spin while they wait are many times slower when others need the cores. Read when
+# torch is first imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
@@ -178,9 +183,6 @@ def build(output: Path, steps: int, seed: int) -> float | None:
 
 
 def _make(folder: Path, steps: int, seed: int) -> float:
-    # Before torch is loaded: threads that spin while they wait fight with other processes.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    os.environ.setdefault("GOMP_SPINCOUNT", "0")
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.utils.logging import disable_progress_bar

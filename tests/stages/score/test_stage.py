@@ -19,26 +19,12 @@ from formats import artifacts
 from formats.data import DataOptions
 from formats.errors import ArtifactError, ArtifactMissingError, OutputBusyError, SettingError
 from formats.signatures import STATUS_NAMES, Signatures
-from stages.reporting import Silent
 from stages.score import score
 from stages.score.stage import ScoreSettings
 from tests import tiny
+from tests.synthetic import Notes
 
 SMALL = ScoreSettings(rank=8, dims=64, max_length=64)
-
-
-class Heard(Silent):
-    """Remembers what was said."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-        self.warnings: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +71,7 @@ def test_same_inputs_are_up_to_date_and_touch_the_stamp(tmp_path: Path, base: st
     output = tmp_path / "s.zarr"
     score([str(data)], base, output, settings=SMALL)
     os.utime(output / "zarr.json", (1, 1))
-    heard = Heard()
+    heard = Notes()
     score([str(data)], base, output, settings=SMALL, reporter=heard)
     assert heard.messages == [f"{output} is up to date"]
     assert (output / "zarr.json").stat().st_mtime > 1
@@ -124,7 +110,7 @@ def test_odd_rows_are_counted_and_never_zero_filled_into_use(tmp_path: Path, bas
     rows.append({"question": "q" * 200, "answer": "too late"})
     rows.append({"question": "short", "answer": "a" * 200})
     data = tiny.write_jsonl(tmp_path / "data.jsonl", rows)
-    heard = Heard()
+    heard = Notes()
     header = score([str(data)], base, tmp_path / "s", settings=SMALL, reporter=heard)
     signatures = Signatures.open(tmp_path / "s")
     names = [STATUS_NAMES[code] for code in signatures.column("status")]
@@ -436,7 +422,7 @@ def test_a_dry_run_says_what_is_new_and_writes_nothing(tmp_path: Path, base: str
     score([str(data)], base, tmp_path / "s", settings=SMALL)
     tiny.write_jsonl(data, [*rows, rows[0], {"question": "new", "answer": "one"}])
     before = (tmp_path / "s" / "zarr.json").read_bytes()
-    heard = Heard()
+    heard = Notes()
     header = score([str(data)], base, tmp_path / "s", settings=SMALL, dry_run=True, reporter=heard)
     assert (header.stats["rows"], header.stats["compute"]) == (32, 1)
     assert header.stats["bytes"] == 32 * (2 * 64 + 16 + 16 + 1)
