@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from formats import artifacts, blocks
 from formats.data import Dataset
@@ -80,6 +81,9 @@ def open_partial(
             )
         shutil.rmtree(path)
     group = create(path, rows, dims, block_rows or default_block_rows(rows))
+    # The last bits of a matrix product depend on the number of threads: all who go on with this artifact
+    # take the number it was begun with.
+    group.attrs["threads"] = torch.get_num_threads()
     group.attrs["partial_key"] = key  # last: before this the folder counts as empty
     return group
 
@@ -119,6 +123,7 @@ def fill(
     todo = share.pending(group)
     if not todo:
         return
+    torch.set_num_threads(int(group.attrs["threads"]))
     work = _Work(job, dataset, signing, known, reporter)
     with reporter.progress("score", sum(part.stop - part.start for part in todo)) as advance:
         for part in todo:

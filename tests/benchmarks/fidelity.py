@@ -113,12 +113,13 @@ def relative_cost(
 ) -> list[float]:
     """Seconds of signing over seconds of training on the same batch, one ratio per repeat."""
     signer, step = build(load(), setting), TrainingStep(load())
-    # Fixed micro-batches of equal size for both; 1,024 tokens is what a training step would take.
-    groups = list(batches([len(row.input_ids) for row in rows], 1024))[:: max(1, len(rows) // 24)]
+    # The same batches of some 512 tokens for both, one of long rows and one of short ones.
+    every = list(batches([len(row.input_ids) for row in rows], 512))
+    groups = [every[len(every) // 4], every[3 * len(every) // 4]]
     ratios = []
     for repeat in range(repeats + 1):
         spent = [0.0, 0.0]
-        for members in groups[:3]:
+        for members in groups:
             batch = pad([rows[i] for i in members], "cpu")
             for which, work in enumerate((signer, step)):
                 start = time.perf_counter()

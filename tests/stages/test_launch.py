@@ -102,6 +102,7 @@ import signal, sys
 from pathlib import Path
 from stages.launch import launch
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup would have it ignored
 try:
     launch(sys.argv[1], Path(sys.argv[2]), ranks=2, grace=10)
 except KeyboardInterrupt:

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,17 @@ SMALL = ScoreSettings(rank=8, dims=64, max_length=64)
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tiny.save(tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As the processes that these tests start."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def arrays(path: Path) -> dict[str, bytes]:
@@ -293,6 +305,9 @@ def test_signatures_of_another_space_are_not_mixed_in(tmp_path: Path, base: str)
 
 
 def test_several_ranks_give_the_same_bytes(tmp_path: Path, base: str) -> None:
+    import torch
+
+    torch.set_num_threads(2)  # the ranks would have a core each, and take two threads like this one
     data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(50))
     more = {"settings": SMALL, "block_rows": 8}
     score([str(data)], base, tmp_path / "one.zarr", **more)
