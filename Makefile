@@ -36,6 +36,11 @@ test-slow: install  ## the tests that take minutes each
 smoke: install  ## the demo at its smallest size
 	$(RUN) examples/practice_bank/demo.py --smoke --work $(WORK)/smoke
 
+bench: demo  ## do clusters follow skills or topics? several seeds, on the demo's bank (minutes)
+	$(RUN) tests/benchmarks/lessons.py $(WORK)/practice_bank/train.jsonl \
+	  --model $(WORK)/practice_bank/base --label skill --label topic --clusters 16 auto --length 128 \
+	  --seeds 3 -o $(WORK)/lessons.json
+
 lint: install  ## style and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

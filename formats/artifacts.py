@@ -155,6 +155,7 @@ def read_header(path: str | os.PathLike[str], kind: str) -> Header:
 
 def _read_raw(path: Path, kind: str, command: str) -> dict[str, Any]:
     file = stamp(path, kind)
+    another = f"name one made with `cluster-cli {HEADERS[kind][1]}`"
     try:
         with open(file, encoding="utf-8") as stream:
             text = stream.read() if HEADERS[kind][0] else stream.readline()
@@ -163,23 +164,17 @@ def _read_raw(path: Path, kind: str, command: str) -> dict[str, Any]:
         state = "is incomplete" if path.is_dir() else "does not exist"
         raise ArtifactMissingError(f"{path} {state}", fix=f"make it with `{command}`") from None
     except NotADirectoryError:
-        raise ArtifactError(
-            f"{path} is a file, not {kind}", fix=f"make it with `{command}`"
-        ) from None
+        raise ArtifactError(f"{path} is a file, not {kind}", fix=another) from None
     except IsADirectoryError:
-        raise ArtifactError(
-            f"{path} is a folder, not {kind}", fix=f"make it with `{command}`"
-        ) from None
+        raise ArtifactError(f"{path} is a folder, not {kind}", fix=another) from None
     except (ValueError, UnicodeDecodeError):
-        raise ArtifactError(
-            f"{file} has no readable header", fix=f"make it with `{command}`"
-        ) from None
+        raise ArtifactError(f"{file} has no readable header", fix=another) from None
     except OSError as error:
         raise ArtifactError(f"cannot read {file}: {error.strerror}") from error
     if isinstance(raw, dict) and HEADERS[kind][0] == "zarr.json":
         raw = raw.get("attributes")
     if not isinstance(raw, dict):
-        raise ArtifactError(f"{file} has no readable header", fix=f"make it with `{command}`")
+        raise ArtifactError(f"{file} has no readable header", fix=another)
     return raw
 
 
@@ -203,8 +198,14 @@ def locked(output: Path) -> Iterator[None]:
 
     Raises:
         OutputBusyError: another process holds it; the message names it.
-        ArtifactError: the folder cannot be written.
+        ArtifactError: the folder cannot be written, or what stands at ``output`` is no artifact:
+            somebody's data are never replaced.
     """
+    if not _may_replace(output):
+        raise ArtifactError(
+            f"{output} exists and was not made by cluster-cli",
+            fix="choose another output, or remove it yourself",
+        )
     path = output.with_name(output.name + ".lock")
     with _lock_file(path, output) as file:
         file.truncate(0)
@@ -216,6 +217,19 @@ def locked(output: Path) -> Iterator[None]:
             # Removed while still held; whoever waits on the removed name opens it anew.
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
+
+
+def _may_replace(output: Path) -> bool:
+    """Whether nothing of value stands there: nothing, an empty folder, or an artifact."""
+    if not output.exists():
+        return True
+    if output.is_dir() and not any(output.iterdir()):
+        return True
+    for kind in HEADERS:
+        with contextlib.suppress(ArtifactError):
+            raw = _read_raw(output, kind, "")
+            return str(raw.get("format", "")).startswith("cluster-cli/")
+    return False
 
 
 def _lock_file(path: Path, output: Path) -> Any:

@@ -171,6 +171,24 @@ def test_commit_replaces_the_old_folder_and_leaves_nothing_behind(tmp_path: Path
         assert os.listdir(tmp_path) == ["out"]
 
 
+def test_what_is_no_artifact_is_never_replaced(tmp_path: Path) -> None:
+    data, folder = tmp_path / "data.jsonl", tmp_path / "folder"
+    data.write_text('{"question": "a"}\n')
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("x")
+    for place in (data, folder):
+        with pytest.raises(ArtifactError) as error, artifacts.locked(place):
+            pass
+        assert str(error.value) == (
+            f"{place} exists and was not made by cluster-cli; "
+            "choose another output, or remove it yourself"
+        )
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "empty", tmp_path / "new", write(tmp_path / "run")):
+        with artifacts.locked(place):
+            pass
+
+
 HOLDER = """
 import sys, time
 from pathlib import Path
@@ -206,7 +224,7 @@ path = Path(sys.argv[1])
 for _ in range(100):
     while True:
         try:
-            with artifacts.locked(path):
+            with artifacts.locked(path.with_name("output")):
                 value = int(path.read_text())
                 time.sleep(0.0002)
                 path.write_text(str(value + 1))
