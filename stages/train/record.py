@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import subprocess
@@ -22,6 +23,7 @@ def header(
     settings: Settings, allocation: Allocation, files: ModelFiles, stats: dict[str, Any]
 ) -> artifacts.Header:
     """The header of a finished run."""
+    folder = Path(settings.output).parent
     manifest = Path(settings.allocation) / "manifest.json"
     rows = {"sha256": file_sha256(manifest), "rows": stats["examples"]}
     return artifacts.Header(
@@ -29,8 +31,8 @@ def header(
         key=settings.key,
         params=settings.shown(),
         inputs=[
-            {"path": settings.allocation, **rows},
-            {"path": settings.model, "sha256": files.weights_sha256, "rows": None},
+            {"path": os.path.relpath(settings.allocation, folder), **rows},
+            {"path": _from(folder, settings.model), "sha256": files.weights_sha256, "rows": None},
         ],
         stats={
             **stats,
@@ -38,10 +40,13 @@ def header(
             "versions": versions(),
             "git_commit": git_commit(),
         },
-        dataset=artifacts.rebase_dataset(
-            plan.reference(allocation, settings.data), None, Path(settings.output).parent
-        ),
+        dataset=artifacts.rebase_dataset(plan.reference(allocation, settings.data), None, folder),
     )
+
+
+def _from(folder: Path, model: str) -> str:
+    """A model's place seen from a folder; a Hugging Face name stays as it is."""
+    return os.path.relpath(model, folder) if os.path.isabs(model) else model
 
 
 def peak_memory(device: str) -> int:
