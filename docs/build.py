@@ -2,6 +2,7 @@
 
 * ``docs/cli.md``: every command's ``--help``.
 * ``docs/artifacts.md``: the docstrings of the modules in ``formats`` that define each artifact.
+* the results in ``README.md``: from the measurements in ``docs/results``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import click
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+import results  # noqa: E402
 
 from cluster_cli.main import cli  # noqa: E402
 
@@ -50,14 +53,27 @@ def artifact_pages() -> str:
     return "".join(parts).rstrip() + "\n"
 
 
-PAGES = {"cli.md": command_pages, "artifacts.md": artifact_pages}
+def readme() -> str:
+    """The README with its section of results written anew from ``docs/results/*.json``."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    begin, end = "<!-- results -->\n", "<!-- /results -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{results.section()}\n{end}{after}"
+
+
+PAGES = {
+    "docs/cli.md": command_pages,
+    "docs/artifacts.md": artifact_pages,
+    "README.md": readme,
+}
 
 
 def main() -> int:
     """Writes the pages; with ``--check`` only says which are out of date."""
     stale = []
     for name, make in PAGES.items():
-        path, text = ROOT / "docs" / name, make()
+        path, text = ROOT / name, make()
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
             if "--check" not in sys.argv:

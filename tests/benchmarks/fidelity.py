@@ -61,17 +61,33 @@ COSTED = (
 )
 
 
-def load_rows(arguments: argparse.Namespace, tokenizer: Any) -> tuple[list[Rendered], np.ndarray]:
-    """The first usable rows of each source, rendered; and which source each is from."""
+def load_rows(
+    arguments: argparse.Namespace, tokenizer: Any
+) -> tuple[list[Rendered], np.ndarray, list[bytes]]:
+    """The first usable rows of each source, rendered; which source each is from; and their ids."""
     renderer = Renderer(tokenizer, max_length=arguments.length)
     rows: list[Rendered] = []
     source: list[int] = []
+    ids: list[bytes] = []
     for number, path in enumerate(arguments.data):
         with open_dataset([path], DataOptions(limit=arguments.rows * 2)) as dataset:
-            usable = [row for row in map(renderer, dataset) if row.status in (0, 1)]
-        rows += usable[: arguments.rows]
-        source += [number] * len(usable[: arguments.rows])
-    return rows, np.array(source)
+            rendered = [(renderer(example), example.id) for example in dataset]
+        usable = [pair for pair in rendered if pair[0].status in (0, 1)][: arguments.rows]
+        rows += [row for row, _ in usable]
+        ids += [identity for _, identity in usable]
+        source += [number] * len(usable)
+    return rows, np.array(source), ids
+
+
+def matched(
+    arguments: argparse.Namespace, path: str, ids: list[bytes], load: Callable[..., Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """A proxy's signatures of the rows it can use too, and their places among ``ids``."""
+    other = models.find_model(path)
+    rows, _, theirs = load_rows(arguments, models.load_tokenizer(other))
+    common = [i for i, identity in enumerate(ids) if identity in set(theirs)]
+    chosen = [rows[theirs.index(ids[i])] for i in common]
+    return sign_alone(build(load(other), SETTINGS[DEFAULT]), chosen), np.array(common)
 
 
 def build(model: Any, setting: dict[str, Any]) -> Any:
@@ -146,7 +162,7 @@ def main() -> None:
     def load(which: models.ModelFiles = files) -> Any:
         return models.load_model(which, dtype=torch.float32)
 
-    rows, source = load_rows(arguments, models.load_tokenizer(files))
+    rows, source, ids = load_rows(arguments, models.load_tokenizer(files))
     say(f"{len(rows)} rows, {sum(len(row.input_ids) for row in rows):,} tokens")
     wanted = {
         name: s for name, s in SETTINGS.items() if not arguments.only or arguments.only in name
@@ -160,17 +176,17 @@ def main() -> None:
     for name, setting in wanted.items():
         if setting.get("kind") == "head":
             signatures[name] = sign_alone(build(load(), setting), rows)
+    places = {}
     for path in arguments.proxy:
-        other = models.find_model(path)
-        proxied, _ = load_rows(arguments, models.load_tokenizer(other))
-        signer = build(load(other), SETTINGS[DEFAULT])
-        signatures[f"proxy {Path(path).name}, rank 64"] = sign_alone(signer, proxied)
+        name = f"proxy {Path(path).name}, rank 64"
+        signatures[name], places[name] = matched(arguments, path, ids, load)
     signatures["mean hidden state (topic)"] = sign_alone(EmbeddingSigner(load()), rows)
     del model, hooked, signers
     results = []
     for name, signature in signatures.items():
         line: dict[str, Any] = {"signature": name, "numbers": signature.shape[1]}
-        line |= meter.agreement(meter.cosines(signature), exact, source)
+        here = places.get(name, np.arange(len(rows)))
+        line |= meter.agreement(meter.cosines(signature), exact[np.ix_(here, here)], source[here])
         if arguments.repeats and name in wanted and name in COSTED:
             line["cost"] = relative_cost(load, wanted[name], rows, arguments.repeats)
         results.append(line)
