@@ -143,7 +143,8 @@ def test_a_row_that_breaks_the_loss_is_named_and_the_old_run_stays(place: Place)
 
     run = place.folder / "run"
     run.mkdir()
-    (run / "run.json").write_text("precious")
+    precious = '{"format": "cluster-cli/run", "key": "of an old run"}'
+    (run / "run.json").write_text(precious)
     model = tiny.model()
     with torch.no_grad():  # row 9 alone has a "9" in it; row 5 shares its micro-batch
         model.model.embed_tokens.weight[tiny.tokenizer().convert_tokens_to_ids("9")] = float("nan")
@@ -159,7 +160,7 @@ def test_a_row_that_breaks_the_loss_is_named_and_the_old_run_stays(place: Place)
         "look at these rows, or lower --learning-rate"
     )
     assert caught.value.data["rows"] == [[], [9]]
-    assert (run / "run.json").read_text() == "precious"
+    assert (run / "run.json").read_text() == precious
 
 
 def test_ranks_started_by_torchrun(place: Place, trained: Place) -> None:
