@@ -44,11 +44,17 @@ __all__ = [
     "STATUS_NAMES",
     "TRUNCATED",
     "Signatures",
+    "as_keys",
     "create",
 ]
 
 
 PENDING = 255  # the status of a row nobody has written yet; none is left in a complete artifact
+
+
+def as_keys(ids: np.ndarray) -> np.ndarray:
+    """(N, 16) uint8 ids as (N,) values that sort, compare and go into ``np.unique``."""
+    return np.ascontiguousarray(ids).view("V16").ravel()
 
 
 def create(path: Path, rows: int, dims: int, block: int) -> Any:

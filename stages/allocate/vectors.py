@@ -10,7 +10,7 @@ import numpy as np
 from formats import artifacts
 from formats.errors import ArtifactError, SettingError
 from formats.selection import Selection
-from formats.signatures import OK, TRUNCATED, Signatures
+from formats.signatures import OK, TRUNCATED, Signatures, as_keys
 
 MEMORY = 4 << 30  # bytes of signatures that are held, at most
 
@@ -47,9 +47,9 @@ def _rows(selection: Selection, signatures: Signatures) -> np.ndarray:
     """(M) the row of the signatures that carries each example's content."""
     status = signatures.column("status")
     usable = np.flatnonzero((status == OK) | (status == TRUNCATED))
-    known = np.ascontiguousarray(signatures.column("example_id")[usable]).view("V16").ravel()
+    known = as_keys(signatures.column("example_id")[usable])
     order = np.argsort(known, kind="stable")
-    wanted = np.ascontiguousarray(selection.id).view("V16").ravel()
+    wanted = as_keys(selection.id)
     at = np.minimum(np.searchsorted(known[order], wanted), max(len(known) - 1, 0))
     if not len(known) or (known[order[at]] != wanted).any():
         raise ArtifactError(

@@ -20,12 +20,21 @@ from formats import artifacts, blocks
 from formats.data import Dataset
 from formats.errors import ArtifactError
 from formats.rendering import Rendered
-from formats.signatures import DUPLICATE, NONFINITE, OK, PENDING, STATUS_NAMES, TRUNCATED, create
+from formats.signatures import (
+    DUPLICATE,
+    NONFINITE,
+    OK,
+    PENDING,
+    STATUS_NAMES,
+    TRUNCATED,
+    as_keys,
+    create,
+)
 from stages import models
 from stages.reporting import Reporter
 from stages.score import loading
 from stages.score.batches import Signer, sign_rows
-from stages.score.reuse import Known, as_keys
+from stages.score.reuse import Known
 from stages.score.settings import Job
 
 

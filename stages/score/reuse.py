@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from formats.errors import ArtifactError
-from formats.signatures import DUPLICATE, Signatures
+from formats.signatures import DUPLICATE, Signatures, as_keys
 
 COLUMNS = ("signature", "norm", "loss", "prompt_tokens", "response_tokens", "status")
 
@@ -69,11 +69,6 @@ class Known:
                 column = columns.setdefault(name, np.zeros(shape, stored.dtype))
                 column[here[order]] = values
         return columns
-
-
-def as_keys(ids: np.ndarray) -> np.ndarray:
-    """(N, 16) uint8 ids as (N,) values that sort and compare."""
-    return np.ascontiguousarray(ids).view("V16").ravel()
 
 
 def open_known(output: Path, others: Sequence[Path], space: dict[str, object]) -> Known:

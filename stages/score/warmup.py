@@ -18,6 +18,7 @@ from formats import artifacts
 from formats.data import Dataset
 from formats.errors import ModelError
 from formats.rendering import OK, TRUNCATED, Rendered, Renderer
+from formats.signatures import as_keys
 from stages import models
 from stages.reporting import Reporter
 from stages.score.batches import pad
@@ -81,8 +82,9 @@ def warm_up(
 
 def choose(ids: np.ndarray, fraction: float, seed: int) -> list[int]:
     """Rows of a random part of the distinct contents, ascending; at least one batch when possible."""
-    whole = np.ascontiguousarray(ids).view("V16").ravel()
-    _, first = np.unique(whole, return_index=True)  # ascending by id: order of rows plays no part
+    _, first = np.unique(
+        as_keys(ids), return_index=True
+    )  # ascending by id: order of rows plays no part
     count = min(len(first), max(BATCH_ROWS, round(fraction * len(first))))
     return sorted(first[np.random.default_rng(seed).permutation(len(first))[:count]].tolist())
 
