@@ -36,6 +36,7 @@ from stages.score import loading
 from stages.score.batches import Signer, sign_rows
 from stages.score.reuse import Known
 from stages.score.settings import Job
+from stages.score.spent import Stopwatch
 
 
 def default_block_rows(rows: int) -> int:
@@ -134,6 +135,7 @@ def fill(
         return
     torch.set_num_threads(int(group.attrs["threads"]))
     work = _Work(job, dataset, signing, known, reporter)
+    watch = Stopwatch(job.output)
     with reporter.progress("score", sum(part.stop - part.start for part in todo)) as advance:
         for part in todo:
             block = _Block(part, dataset.ids[part], group["signature"].shape[1])
@@ -142,6 +144,8 @@ def fill(
             if rendered:
                 block.sign(rendered, work.signer(rendered))
             block.write(group)
+            if share.rank == 0:
+                watch.note()
             advance(part.stop - part.start, f"{work.reused:,} reused" if work.reused else "")
 
 

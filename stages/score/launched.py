@@ -10,7 +10,7 @@ from formats import artifacts
 from formats.errors import ClusterCliError, WorkerError
 from stages import workers
 from stages.reporting import Reporter, Silent
-from stages.score import stage
+from stages.score import spent, stage
 from stages.score.settings import Job
 
 
@@ -47,6 +47,7 @@ def score_in_launch(job: Job, *, force: bool, reporter: Reporter) -> artifacts.H
             with _together(place.rank):
                 if place.rank == 0:
                     stage.prepare(job, dataset, target, force, reporter)
+                    started -= spent.earlier(job.output)
             with _together(place.rank):
                 stage.work(job, dataset, target, place, reporter)
             with _together(place.rank):

@@ -16,6 +16,7 @@ from formats.errors import ArtifactError
 from formats.fingerprints import digest
 from stages import models, workers
 from stages.reporting import Console, Reporter, Silent, duration
+from stages.score import spent
 from stages.score.settings import Job, ScoreSettings, expected_key, signature_space
 
 __all__ = ["ScoreSettings", "expected_key", "score"]
@@ -121,6 +122,7 @@ def score(
         started = time.monotonic()
         with open_job_data(job, reporter) as dataset:
             prepare(job, dataset, target, force, reporter)
+            started -= spent.earlier(output)
             if ranks > 1:
                 _launch(job, ranks, hostfile)
             else:
@@ -271,10 +273,13 @@ def finish(
     from formats import blocks as arrays
     from stages.score import warmup
     from stages.score.blocks import copy_duplicates, statistics
+    from stages.score.reuse import open_known
 
     path = artifacts.partial(job.output)
     group = arrays.open_writable(path)
     copy_duplicates(group, dataset.ids)
+    known = open_known(job.output, job.reuse, target.space)
+    reused = int((known.find(dataset.ids) >= 0).sum())
     rendering = {
         "max_length": job.settings.max_length,
         "chat_template": job.settings.chat_template,
@@ -284,11 +289,11 @@ def finish(
         key=target.key,
         params={**asdict(job.settings), "model": job.model, "proxy": job.proxy},
         inputs=[asdict(source) for source in dataset.sources],
-        stats={**statistics(group), "seconds": round(seconds, 2)},
+        stats={**statistics(group), "reused": reused, "seconds": round(seconds, 2)},
         dataset=dataset.reference(job.output.parent),
         extra={"space": target.space, "space_id": digest(target.space), "rendering": rendering},
     )
-    for leftover in path.rglob("*.partial"):  # zarr's own temporary files of a killed write
+    for leftover in (*path.rglob("*.partial"), *path.glob(".*.tmp")):  # of killed writes, zarr's too
         leftover.unlink()
     try:
         arrays.seal(path, header.to_json())
@@ -302,8 +307,9 @@ def finish(
 
 def _say(header: artifacts.Header, output: Path, reporter: Reporter) -> None:
     stats = header.stats
+    reused = f" ({stats['reused']:,} reused)" if stats["reused"] else ""
     reporter.message(
-        f"{output}: {stats['usable']:,} of {stats['rows']:,} rows usable, "
+        f"{output}: {stats['usable']:,} of {stats['rows']:,} rows usable{reused}, "
         f"{stats['tokens']:,} tokens, in {duration(stats['seconds'])}"
     )
     odd = {n: c for n, c in stats["status"].items() if c and n not in ("ok", "truncated")}

@@ -5,8 +5,9 @@ pairs and over pairs within one source; and how many of an example's ten nearest
 "Exact" is a projection of every linear layer to rank 256 without a sketch and with other random numbers
 than any signature under test: what it leaves out is far below what is measured.
 
-Cost: seconds for signing the rows, as a fraction of seconds for plain training steps (forward, backward
-with weight gradients, AdamW) on the same batches, taken in alternation in the same process.
+Cost: time for signing the rows, as a fraction of the time for plain training steps of the full model
+(forward, backward with weight gradients, AdamW) on the same rows, taken in alternation in the same
+process. It is processor time with one thread, so that other work on the machine does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,33 +34,121 @@ from stages.score import meter  # noqa: E402
 from stages.score.batches import Signer, batches, pad, sign_rows  # noqa: E402
 from stages.score.controls import EmbeddingSigner  # noqa: E402
 from stages.score.signers import GradientSigner, HeadSigner  # noqa: E402
+from tests.benchmarks import trials  # noqa: E402
 
 BUDGET = 2048  # padded tokens in a batch
-DEFAULT = "rank 64, D 4096 (default)"
-SETTINGS: dict[str, dict[str, Any]] = {
-    "rank 8, unsketched": {"rank": 8, "unsketched": True},
-    "rank 16, unsketched": {"rank": 16, "unsketched": True},
-    "rank 32, unsketched": {"rank": 32, "unsketched": True},
-    "rank 32, D 4096": {"rank": 32, "dims": 4096},
-    DEFAULT: {"rank": 64, "dims": 4096},
-    "rank 128, D 4096": {"rank": 128, "dims": 4096},
-    "rank 64, D 1024": {"rank": 64, "dims": 1024},
-    "v_proj only, rank 128, D 4096": {"rank": 128, "dims": 4096, "layers": "v_proj|c_attn"},
-    "down_proj only, rank 128, D 4096": {"rank": 128, "dims": 4096, "layers": "down_proj|c_proj"},
-    "last half of layers, rank 64": {"rank": 64, "dims": 4096, "layers": "last:half"},
-    "last 8 layers, rank 64": {"rank": 64, "dims": 4096, "layers": "last:8"},
-    "last layer, rank 64": {"rank": 64, "dims": 4096, "layers": "last:1"},
-    "head (forward only), rank 64": {"kind": "head", "rank": 64, "dims": 4096},
-    "head (forward only), rank 128, D 16384": {"kind": "head", "rank": 128, "dims": 16384},
+KINDS = {
+    "gradient": GradientSigner,
+    "head": HeadSigner,
+    "straight-through": trials.StraightThroughSigner,
 }
 
-COSTED = (
-    DEFAULT,
-    "rank 16, unsketched",
-    "rank 128, D 4096",
-    "last layer, rank 64",
-    "head (forward only), rank 64",
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of the table.
+
+    Attributes:
+        response: only so many response tokens are read.
+        sample: only this part of the response tokens sends a gradient.
+        depth: only so many layers of the model.
+        proxy: another model, with its own tokenizer.
+        costed: its time is measured too.
+    """
+
+    name: str
+    rank: int = 64
+    dims: int = 4096
+    layers: str = "all"
+    kind: str = "gradient"
+    unsketched: bool = False
+    response: int | None = None
+    sample: float | None = None
+    dtype: torch.dtype = torch.float32
+    depth: int | None = None
+    proxy: str | None = None
+    costed: bool = False
+
+    def plain(self) -> bool:
+        """Can share a backward pass with the exact gradients."""
+        others = (self.response, self.sample, self.depth, self.proxy)
+        same = all(other is None for other in others)
+        return same and self.kind == "gradient" and self.dtype == torch.float32
+
+
+SETTINGS = (
+    Setting("rank 8, unsketched", rank=8, unsketched=True),
+    Setting("rank 16, unsketched", rank=16, unsketched=True, costed=True),
+    Setting("rank 32, unsketched", rank=32, unsketched=True),
+    Setting("rank 32, D 4096", rank=32, costed=True),
+    Setting("rank 64, D 4096 (default)", costed=True),
+    Setting("rank 128, D 4096", rank=128, costed=True),
+    Setting("rank 64, D 1024", dims=1024),
+    Setting("rank 128, D 1024", rank=128, dims=1024),
+    Setting("rank 64, D 16384", dims=16384),
+    Setting("v_proj only, rank 128", rank=128, layers="v_proj|c_attn", costed=True),
+    Setting("v_proj and down_proj only, rank 64", layers="v_proj|down_proj", costed=True),
+    Setting("down_proj only, rank 128", rank=128, layers="down_proj|c_proj"),
+    Setting("last 15 layers", layers="last:15", costed=True),
+    Setting("last 8 layers", layers="last:8"),
+    Setting("last layer", layers="last:1", costed=True),
+    Setting("first 16 response tokens", response=16, costed=True),
+    Setting("first 64 response tokens", response=64, costed=True),
+    Setting("a random quarter of the response tokens", sample=0.25, costed=True),
+    Setting("bfloat16", dtype=torch.bfloat16, costed=True),
+    Setting("head (forward only), rank 64", kind="head", costed=True),
+    Setting("head (forward only), rank 128, D 16384", kind="head", rank=128, dims=16384),
+    Setting(
+        "head gradient straight to every block's outputs", kind="straight-through", costed=True
+    ),
+    Setting("proxy: the model's first 8 layers", depth=8, costed=True),
 )
+
+
+@dataclass
+class Workbench:
+    """The model and rows under test.
+
+    Attributes:
+        rows: N usable rendered examples.
+        source: (N,) which file each is from.
+        ids: their ids.
+    """
+
+    arguments: argparse.Namespace
+    files: models.ModelFiles
+    rows: list[Rendered]
+    source: np.ndarray
+    ids: list[bytes]
+
+    @classmethod
+    def open(cls, arguments: argparse.Namespace) -> Workbench:
+        """Reads the first usable rows of every file."""
+        files = models.find_model(arguments.model)
+        rows, source, ids = load_rows(arguments, models.load_tokenizer(files))
+        return cls(arguments, files, rows, source, ids)
+
+    def load(self, setting: Setting | None = None) -> Any:
+        """The model a setting signs with."""
+        files = models.find_model(setting.proxy) if setting and setting.proxy else self.files
+        model = models.load_model(files, dtype=setting.dtype if setting else torch.float32)
+        return trials.shallow(model, setting.depth) if setting and setting.depth else model
+
+    def view(self, setting: Setting) -> tuple[list[Rendered], np.ndarray]:
+        """The rows as a setting reads them, and their places among all rows."""
+        places = np.arange(len(self.rows))
+        if setting.proxy:
+            tokenizer = models.load_tokenizer(models.find_model(setting.proxy))
+            rows, _, theirs = load_rows(self.arguments, tokenizer)
+            at = {identity: i for i, identity in enumerate(theirs)}
+            places = np.array([i for i, identity in enumerate(self.ids) if identity in at])
+            return [rows[at[self.ids[i]]] for i in places], places
+        rows = self.rows
+        if setting.response:
+            rows = [trials.cut_response(row, setting.response) for row in rows]
+        if setting.sample:
+            rows = [trials.sample_response(r, setting.sample, i) for i, r in enumerate(rows)]
+        return rows, places
 
 
 def load_rows(
@@ -79,31 +169,17 @@ def load_rows(
     return rows, np.array(source), ids
 
 
-def matched(
-    arguments: argparse.Namespace, path: str, ids: list[bytes], load: Callable[..., Any]
-) -> tuple[np.ndarray, np.ndarray]:
-    """A proxy's signatures of the rows it can use too, and their places among ``ids``."""
-    other = models.find_model(path)
-    rows, _, theirs = load_rows(arguments, models.load_tokenizer(other))
-    common = [i for i, identity in enumerate(ids) if identity in set(theirs)]
-    chosen = [rows[theirs.index(ids[i])] for i in common]
-    return sign_alone(build(load(other), SETTINGS[DEFAULT]), chosen), np.array(common)
+def build(model: Any, setting: Setting) -> Any:
+    """The signer of one line."""
+    shape = {"rank": setting.rank, "dims": setting.dims, "seed": 0}
+    if setting.kind != "gradient":
+        return KINDS[setting.kind](model, **shape)
+    signer = GradientSigner(model, **shape, layers=setting.layers)
+    return meter.spread_out(signer) if setting.unsketched else signer
 
 
-def build(model: Any, setting: dict[str, Any]) -> Any:
-    """A signer for one line of the table."""
-    options = {"seed": 0, "dims": setting["rank"] ** 2, **setting}
-    kind, unsketched = options.pop("kind", "gradient"), options.pop("unsketched", False)
-    if options.get("layers") == "last:half":
-        options["layers"] = f"last:{model.config.num_hidden_layers // 2}"
-    if kind == "head":
-        return HeadSigner(model, **options)
-    signer = GradientSigner(model, **options)
-    return meter.spread_out(signer) if unsketched else signer
-
-
-def sign_alone(signer: Any, rows: list[Rendered]) -> np.ndarray:
-    """(N, D) float16 unit rows of a signer that needs no backward pass, or has a model of its own."""
+def sign_alone(signer: Any, rows: Sequence[Rendered]) -> np.ndarray:
+    """(N, D) float16 unit rows of a signer that has a model of its own."""
     raw, _ = sign_rows(rows, Signer(signer, "cpu", BUDGET))
     return meter.unit(torch.from_numpy(raw))
 
@@ -124,26 +200,65 @@ class TrainingStep:
         self.optimizer.zero_grad()
 
 
-def relative_cost(
-    load: Callable[[], Any], setting: dict[str, Any], rows: list[Rendered], repeats: int
-) -> list[float]:
-    """Seconds of signing over seconds of training on the same batch, one ratio per repeat."""
-    signer, step = build(load(), setting), TrainingStep(load())
-    # The same batches of some 512 tokens for both, one of long rows and one of short ones.
-    every = list(batches([len(row.input_ids) for row in rows], 512))
+def relative_cost(bench: Workbench, setting: Setting, repeats: int) -> list[float]:
+    """Time of signing over time of training on the same rows, one ratio per repeat."""
+    rows, places = bench.view(setting)
+    signer, step = build(bench.load(setting), setting), TrainingStep(bench.load())
+    trained = [bench.rows[i] for i in places]
+    # Two batches of some 512 tokens, one of long rows and one of short ones.
+    every = list(batches([len(row.input_ids) for row in trained], 512))
     groups = [every[len(every) // 4], every[3 * len(every) // 4]]
     ratios = []
     for repeat in range(repeats + 1):
         spent = [0.0, 0.0]
         for members in groups:
-            batch = pad([rows[i] for i in members], "cpu")
-            for which, work in enumerate((signer, step)):
-                start = time.perf_counter()
+            for which, (work, whose) in enumerate(((signer, rows), (step, trained))):
+                batch = pad([whose[i] for i in members], "cpu")
+                start = time.process_time()
                 work(batch)
-                spent[which] += time.perf_counter() - start
+                spent[which] += time.process_time() - start
         if repeat:  # the first round warms caches up
             ratios.append(spent[0] / spent[1])
     return ratios
+
+
+def text_cosines(bench: Workbench) -> np.ndarray:
+    """(N, N) cosines of TF-IDF rows of prompt and response."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    tokenizer = models.load_tokenizer(bench.files)
+    texts = [tokenizer.decode(row.input_ids, skip_special_tokens=True) for row in bench.rows]
+    rows = TfidfVectorizer(sublinear_tf=True).fit_transform(texts)
+    return (rows @ rows.T).toarray().astype(np.float32)
+
+
+def measure(bench: Workbench, settings: Sequence[Setting], save: Any) -> None:
+    """Every line of the table, saved as soon as it is known."""
+    model = bench.load()
+    plain = [setting for setting in settings if setting.plain()]
+    signers = [meter.exact_signer(model), *(build(model, setting) for setting in plain)]
+    wide, *signed = meter.sign_together(signers, bench.rows, BUDGET)
+    exact = meter.cosines(wide)
+    signatures = dict(zip((setting.name for setting in plain), signed, strict=True))
+    del model, signers, wide, signed
+
+    def line(name: str, got: np.ndarray, numbers: int, here: np.ndarray) -> dict[str, Any]:
+        found = meter.agreement(got, exact[np.ix_(here, here)], bench.source[here])
+        return {"signature": name, "numbers": numbers, "rows": len(here), **found}
+
+    for setting in settings:
+        rows, here = bench.view(setting)
+        signature = signatures.get(setting.name)
+        if signature is None:
+            signature = sign_alone(build(bench.load(setting), setting), rows)
+        result = line(setting.name, meter.cosines(signature), signature.shape[1], here)
+        if setting.costed and bench.arguments.repeats:
+            result["cost"] = relative_cost(bench, setting, bench.arguments.repeats)
+        save(result)
+    everything = np.arange(len(bench.rows))
+    topic = sign_alone(EmbeddingSigner(bench.load()), bench.rows)
+    save(line("mean hidden state (topic)", meter.cosines(topic), topic.shape[1], everything))
+    save(line("TF-IDF of the text", text_cosines(bench), 0, everything))
 
 
 def main() -> None:
@@ -157,53 +272,26 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="of each cost measurement")
     parser.add_argument("-o", "--output", type=Path, required=True)
     arguments = parser.parse_args()
-    files = models.find_model(arguments.model)
-
-    def load(which: models.ModelFiles = files) -> Any:
-        return models.load_model(which, dtype=torch.float32)
-
-    rows, source, ids = load_rows(arguments, models.load_tokenizer(files))
-    say(f"{len(rows)} rows, {sum(len(row.input_ids) for row in rows):,} tokens")
-    wanted = {
-        name: s for name, s in SETTINGS.items() if not arguments.only or arguments.only in name
-    }
-    model = load()
-    hooked = {name: build(model, s) for name, s in wanted.items() if s.get("kind") != "head"}
-    signers = [meter.exact_signer(model), *hooked.values()]
-    exact, *signed = meter.sign_together(signers, rows, BUDGET)
-    exact = meter.cosines(exact)
-    signatures = dict(zip(hooked, signed, strict=True))
-    for name, setting in wanted.items():
-        if setting.get("kind") == "head":
-            signatures[name] = sign_alone(build(load(), setting), rows)
-    places = {}
-    for path in arguments.proxy:
-        name = f"proxy {Path(path).name}, rank 64"
-        signatures[name], places[name] = matched(arguments, path, ids, load)
-    signatures["mean hidden state (topic)"] = sign_alone(EmbeddingSigner(load()), rows)
-    del model, hooked, signers
-    results = []
-    for name, signature in signatures.items():
-        line: dict[str, Any] = {"signature": name, "numbers": signature.shape[1]}
-        here = places.get(name, np.arange(len(rows)))
-        line |= meter.agreement(meter.cosines(signature), exact[np.ix_(here, here)], source[here])
-        if arguments.repeats and name in wanted and name in COSTED:
-            line["cost"] = relative_cost(load, wanted[name], rows, arguments.repeats)
-        results.append(line)
-        say(json.dumps(line))
-    record = {
+    bench = Workbench.open(arguments)
+    record: dict[str, Any] = {
         "model": Path(arguments.model).name,
         "sources": [Path(path).parent.name for path in arguments.data],
-        "rows": len(rows),
+        "rows": len(bench.rows),
+        "tokens": sum(len(row.input_ids) for row in bench.rows),
         "length": arguments.length,
         "threads": torch.get_num_threads(),
-        "results": results,
+        "results": [],
     }
-    arguments.output.write_text(json.dumps(record, indent=1) + "\n")
+    settings = [s for s in SETTINGS if not arguments.only or arguments.only in s.name]
+    for path in arguments.proxy:
+        settings.append(Setting(f"proxy: {Path(path).name}", proxy=path, costed=True))
 
+    def save(result: dict[str, Any]) -> None:
+        print(json.dumps(result), file=sys.stderr, flush=True)
+        record["results"].append(result)
+        arguments.output.write_text(json.dumps(record, indent=1) + "\n")
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    measure(bench, settings, save)
 
 
 if __name__ == "__main__":

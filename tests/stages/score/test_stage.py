@@ -20,7 +20,7 @@ from formats import artifacts
 from formats.data import DataOptions
 from formats.errors import ArtifactError, ArtifactMissingError, OutputBusyError, SettingError
 from formats.signatures import STATUS_NAMES, Signatures
-from stages.score import score
+from stages.score import score, spent
 from stages.score.stage import ScoreSettings
 from tests import tiny
 from tests.synthetic import Notes
@@ -192,7 +192,10 @@ def test_kill_9_at_random_moments_loses_at_most_a_block(
             artifacts.read_header(output, "signatures")
         finished.append(_blocks_done(partial))
     assert finished == sorted(finished)
-    score([str(data)], base, output, settings=SMALL, block_rows=4, batch_tokens=64)
+    before = spent.earlier(output)
+    header = score([str(data)], base, output, settings=SMALL, block_rows=4, batch_tokens=64)
+    assert header.stats["seconds"] > before > 0  # the cost of killed runs is a cost
+    assert not spent.place(output).exists()
     assert arrays(output) == arrays(whole)
 
 
@@ -271,6 +274,7 @@ def test_known_rows_are_copied_to_the_bit_and_only_new_ones_computed(
     for name in ("signature", "norm", "loss", "prompt_tokens", "response_tokens", "status"):
         assert new.column(name)[kept].tobytes() == old.column(name)[kept].tobytes()
     assert new.header.key == fresh.key
+    assert (new.header.stats["reused"], fresh.stats["reused"]) == (50, 0)
     recomputed = Signatures.open(tmp_path / "fresh.zarr")
     assert new.column("status").tobytes() == recomputed.column("status").tobytes()
     assert new.column("prompt_tokens").tobytes() == recomputed.column("prompt_tokens").tobytes()
