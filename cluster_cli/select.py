@@ -75,16 +75,48 @@ class _Fraction(click.ParamType):
     help="Weight examples so that every cluster keeps its share.",
 )
 @click.option(
+    "--must-include",
+    type=options.PATH,
+    help="File of ids or row numbers, one a line, that are selected in any case.",
+)
+@click.option(
+    "--exclude",
+    type=options.PATH,
+    help="File of ids or row numbers, one a line, that are left out.",
+)
+@click.option(
+    "--min-per-cluster",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Distinct examples that every cluster keeps, or all it has.",
+)
+@click.option(
+    "--stratify",
+    metavar="FIELD",
+    help="Column of the data: quotas within each of its values, and the mix of both kept.",
+)
+@click.option(
+    "--target",
+    type=options.PATH,
+    help="Signatures of wanted examples: prefer what teaches the same, all weights 1.",
+)
+@click.option(
     "--signatures",
     type=options.PATH,
-    help="The map's signatures, if moved; only some methods and orders read them.",
+    help="The map's signatures, if moved; --target and some methods and orders read them.",
 )
 @options.seed_option
 @options.force_option
 @options.json_option
 @click.pass_obj
 def command(reporter: Any, clusters: Path, output: Path, as_json: bool, **settings: Any) -> None:
-    """Choose examples from every cluster: CLUSTERS is the output of `cluster-cli cluster`."""
+    """Choose examples from every cluster: CLUSTERS is the output of `cluster-cli cluster`.
+
+    \b
+    cluster-cli select clusters.zarr --fraction 0.31 --stratify source -o selection.jsonl
+    cluster-cli select clusters.zarr --count 500 --must-include keep.txt -o selection.jsonl
+    """
     from stages.select import select
 
     if str(output) == "-":

@@ -1,4 +1,7 @@
-"""What the method must beat. None of them looks at lessons and weights them back, except where said."""
+"""What the method must beat. None of them looks at lessons and weights them back, except where said.
+
+Examples to be included come first in every order.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from formats.clusters import Clusters
 from stages.select import greedy, vectors
 from stages.select.budget import Choose
 from stages.select.pool import Pool
-from stages.select.quotas import appetites, fill
+from stages.select.quotas import quotas
 from stages.select.settings import Settings
 
 
@@ -22,7 +25,7 @@ def everything(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
 
 def at_random(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
     """Rows drawn uniformly without replacement, duplicates included: the baseline to beat."""
-    order = np.argsort(pool.random_order(settings.seed), kind="stable")
+    order = np.lexsort((pool.random_order(settings.seed), ~pool.must))
     return lambda count: order[:count]
 
 
@@ -47,11 +50,22 @@ def largest_norm(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
     return _first(pool, -pool.norm.astype(np.float64))
 
 
+def prototypes(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
+    """The examples farthest from their cluster's centre, over all clusters together: self-supervised
+    prototypes (Sorscher et al. 2022; for text D4, Tirumala et al. 2023).
+
+    The map is one of mean hidden states: what examples are about, not what they teach. To compare the
+    two spaces and nothing else, use the method ``cluster`` on that map.
+    """
+    return _first(pool, pool.similarity.astype(np.float64))
+
+
 def k_centre(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
     """The examples that cover all signatures best, see ``greedy.k_centre``."""
     candidates = np.flatnonzero(pool.distinct)
-    stream = greedy.k_centre(vectors.load(clusters, pool, settings.signatures))
-    return _lazily(candidates, stream, _repeats(pool))
+    unit_UD = vectors.load(clusters, pool, settings.signatures)
+    stream = greedy.k_centre(unit_UD, np.flatnonzero(pool.must[candidates]).tolist())
+    return _lazily(candidates, stream, _repeats(pool, np.arange(len(pool))))
 
 
 def facility(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
@@ -71,42 +85,42 @@ def tagcos(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
 def inside_clusters(
     clusters: Clusters, pool: Pool, settings: Settings, quota: str, order: str
 ) -> Choose:
-    """Quotas over clusters, and inside each a greedy order of ``greedy.ORDERS``.
+    """Quotas over clusters, and inside each (of each stratum) a greedy order of ``greedy.ORDERS``.
 
     Distinct contents come first; duplicates fill what is left of the budget, by the same quotas.
     """
     unit_UD = vectors.load(clusters, pool, settings.signatures)
     candidates = np.flatnonzero(pool.distinct)
-    label_U = pool.label[candidates]
     if order == "pursuit":  # the only one that looks at lengths
         unit_UD *= pool.norm[candidates][:, None]
-    members = [np.flatnonzero(label_U == cluster) for cluster in range(pool.clusters)]
-    choosers = [
-        _lazily(candidates[own], greedy.ORDERS[order](unit_UD[own]), np.empty(0, dtype=np.int64))
-        for own in members
-    ]
-    distinct_K = np.array([len(own) for own in members])
-    appetite_K = appetites(quota, pool.size, clusters.column("spread"))
-    repeats = _repeats(pool)
+
+    cell_P = pool.cell
+
+    def chooser(cell: int) -> Choose:
+        own = np.flatnonzero(cell_P[candidates] == cell)
+        begin = np.flatnonzero(pool.must[candidates[own]]).tolist()
+        stream = greedy.ORDERS[order](unit_UD[own], begin)
+        return _lazily(candidates[own], stream, _repeats(pool, np.flatnonzero(cell_P == cell)))
+
+    choosers = [chooser(cell) for cell in range(pool.count().size)]
+    quota_of = quotas(pool, settings, quota, clusters.column("spread"))
 
     def choose(count: int) -> np.ndarray:
-        first = min(count, len(candidates))
-        quota_K = fill(distinct_K, appetite_K, first)
-        parts = [pick(n) for pick, n in zip(choosers, quota_K.tolist(), strict=True) if n]
-        return np.concatenate([*parts, repeats[: count - first]])
+        each = zip(choosers, quota_of(count).ravel().tolist(), strict=True)
+        return np.concatenate([pick(n) for pick, n in each if n])
 
     return choose
 
 
 def _first(pool: Pool, wish: np.ndarray) -> Choose:
     """Distinct contents by ascending wish, ties by id; then the duplicates."""
-    order = np.lexsort((wish, pool.copy))
+    order = np.lexsort((wish, pool.copy, ~pool.must))
     return lambda count: order[:count]
 
 
-def _repeats(pool: Pool) -> np.ndarray:
-    """The duplicates, each content's first one before any second one."""
-    repeats = np.flatnonzero(~pool.distinct)
+def _repeats(pool: Pool, among: np.ndarray) -> np.ndarray:
+    """The duplicates among some rows, each content's first one before any second one."""
+    repeats = among[~pool.distinct[among]]
     return repeats[np.argsort(pool.copy[repeats], kind="stable")]
 
 

@@ -18,6 +18,23 @@ Choose = Callable[[int], np.ndarray]  # number of examples -> pool indices
 
 
 @dataclass(frozen=True)
+class Floor:
+    """The least that can be selected.
+
+    Attributes:
+        count: examples.
+        reasons: the flags that ask for them.
+    """
+
+    count: int = 1
+    reasons: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        verb = "needs" if len(self.reasons) == 1 else "need"
+        return f"{' and '.join(self.reasons)} {verb} {self.count} examples"
+
+
+@dataclass(frozen=True)
 class Budget:
     """What was asked for; at most one is set.
 
@@ -49,24 +66,29 @@ class Budget:
             if (value := given.get(name)) is not None and value < 1:
                 raise SettingError(f"--{name} is {value}", fix="give a positive number")
 
-    def apply(self, pool: Pool, choose: Choose) -> np.ndarray:
+    def apply(self, pool: Pool, choose: Choose, floor: Floor = Floor()) -> np.ndarray:
         """The pool indices that ``choose`` gives within the budget.
 
         Raises:
-            SettingError: more is asked for than there is, or no example fits into the tokens.
+            SettingError: more is asked for than there is, less than the floor, or no example fits into
+                the tokens.
         """
         if self.tokens is not None:
-            return _within_tokens(pool, choose, self.tokens)
+            return _within_tokens(pool, choose, self.tokens, floor)
+        count = len(pool) if self.fraction is None else rows(float(self.fraction), pool)
         if self.count is not None:
-            if self.count > len(pool):
-                raise SettingError(
-                    f"--count {self.count} is more than the {len(pool)} clustered rows",
-                    fix=f"give at most {len(pool)}",
-                )
-            return choose(self.count)
-        if self.fraction is not None:
-            return choose(rows(float(self.fraction), pool))
-        return choose(len(pool))
+            count = self.count
+        if count > len(pool):
+            left = " that are not excluded" if pool.excluded else ""
+            raise SettingError(
+                f"--count {count} is more than the {len(pool)} clustered rows{left}",
+                fix=f"give at most {len(pool)}",
+            )
+        if count < floor.count:
+            raise SettingError(
+                f"{floor}, the budget is {count}", fix=f"give at least --count {floor.count}"
+            )
+        return choose(count)
 
 
 def rows(fraction: float, pool: Pool) -> int:
@@ -78,22 +100,32 @@ def _is_fraction(value: object) -> bool:
     return isinstance(value, (int, float)) and 0 < value <= 1
 
 
-def _within_tokens(pool: Pool, choose: Choose, tokens: int) -> np.ndarray:
+def _within_tokens(pool: Pool, choose: Choose, tokens: int, floor: Floor) -> np.ndarray:
     """The largest selection found by bisection whose tokens stay within the budget."""
+
+    def cost(chosen: np.ndarray) -> int:
+        return int(pool.tokens[chosen].sum(dtype=np.int64))
+
     if int(pool.tokens.sum(dtype=np.int64)) <= tokens:
         return choose(len(pool))
-    fits, exceeds = 0, len(pool)
+    fits, exceeds = floor.count - 1, len(pool)
     best = np.empty(0, dtype=np.int64)
     while exceeds - fits > 1:
         middle = (fits + exceeds) // 2
         chosen = choose(middle)
-        if int(pool.tokens[chosen].sum(dtype=np.int64)) <= tokens:
+        if cost(chosen) <= tokens:
             fits, best = middle, chosen
         else:
             exceeds = middle
-    if not len(best):
+    if len(best):
+        return best
+    if floor.reasons:
+        least = cost(choose(floor.count))
         raise SettingError(
-            f"--tokens {tokens} holds no example; the shortest has {int(pool.tokens.min())} tokens",
-            fix="give more tokens",
+            f"{floor} of {least} tokens, the budget is {tokens}",
+            fix=f"give at least --tokens {least}",
         )
-    return best
+    raise SettingError(
+        f"--tokens {tokens} holds no example; the shortest has {int(pool.tokens.min())} tokens",
+        fix="give more tokens",
+    )

@@ -23,7 +23,12 @@ _PROBES = 2_000  # examples whose nearest selected one is looked for
 
 
 def curve(
-    clusters: Clusters, pool: Pool, choose: Choose, given: Path | None, wanted: float
+    clusters: Clusters,
+    pool: Pool,
+    choose: Choose,
+    given: Path | None,
+    wanted: float,
+    least: int = 1,
 ) -> dict[str, Any]:
     """The coverage curve of a way to choose, and the fraction that keeps ``wanted`` of it.
 
@@ -33,6 +38,7 @@ def curve(
         choose: number of examples -> pool indices.
         given: where the signatures are, if not where the map says.
         wanted: share of the reachable similarity, 0 to 1.
+        least: examples in the smallest selection there can be; smaller fractions are that large.
 
     Returns:
         ``reachable``: similarity when all is selected; ``curve``: [{"fraction", "similarity",
@@ -42,7 +48,7 @@ def curve(
     Raises:
         ArtifactError: see ``vectors.load``.
     """
-    similarity_F = _similarities(clusters, pool, choose, given)
+    similarity_F = _similarities(clusters, pool, choose, given, least)
     reachable = similarity_F[-1]
     # Examples that have nothing in common leave nothing to lose: the smallest fraction keeps it all.
     kept_F = (
@@ -76,17 +82,21 @@ def _needed(kept_F: np.ndarray, share: float) -> float:
     return round(float(FRACTIONS[at - 1] + part * (FRACTIONS[at] - FRACTIONS[at - 1])), 4)
 
 
-def _similarities(clusters: Clusters, pool: Pool, choose: Choose, given: Path | None) -> np.ndarray:
+def _similarities(
+    clusters: Clusters, pool: Pool, choose: Choose, given: Path | None, least: int
+) -> np.ndarray:
     """(F) mean cosine of the probes to the nearest other selected example, for each fraction."""
     probe = _probes(pool)
-    probe_PD = np.empty((len(probe), clusters.column("centre").shape[0]), dtype=np.float32)
+    # In float64: the last bits of a product depend on its shape, and so on the size of a block.
+    probe_PD = np.empty((len(probe), clusters.column("centre").shape[0]))
     place_of = np.full(int(pool.distinct.sum()), -1)
     place_of[probe] = np.arange(len(probe))
     for place, block_BD in vectors.stream(clusters, pool, given):
         found = place_of[place]
         probe_PD[found[found >= 0]] = block_BD[found >= 0]
-    selected_FU = np.array([_selected(pool, choose, fraction) for fraction in FRACTIONS])
-    best_FP = np.full((len(FRACTIONS), len(probe)), -1.0, dtype=np.float32)
+    counts = [max(least, rows(fraction, pool)) for fraction in FRACTIONS]
+    selected_FU = np.array([_selected(pool, choose(count)) for count in counts])
+    best_FP = np.full((len(FRACTIONS), len(probe)), -1.0)
     for place, block_BD in vectors.stream(clusters, pool, given):
         cosine_PB = probe_PD @ block_BD.T
         cosine_PB[place[None, :] == probe[:, None]] = -1.0  # itself
@@ -94,7 +104,7 @@ def _similarities(clusters: Clusters, pool: Pool, choose: Choose, given: Path | 
             inside = selected_U[place]
             if inside.any():
                 np.maximum(best_P, cosine_PB[:, inside].max(axis=1), out=best_P)
-    return np.maximum(best_FP, 0).mean(axis=1, dtype=np.float64)
+    return np.maximum(best_FP, 0).mean(axis=1)
 
 
 def _probes(pool: Pool) -> np.ndarray:
@@ -103,7 +113,8 @@ def _probes(pool: Pool) -> np.ndarray:
     return np.sort(np.argsort(scramble(key, 1), kind="stable")[:_PROBES])
 
 
-def _selected(pool: Pool, choose: Choose, fraction: float) -> np.ndarray:
+def _selected(pool: Pool, indices: np.ndarray) -> np.ndarray:
+    """(U) bool, which of the distinct contents are among some pool indices."""
     chosen = np.zeros(len(pool), dtype=bool)
-    chosen[choose(rows(fraction, pool))] = True
+    chosen[indices] = True
     return chosen[pool.distinct]

@@ -13,10 +13,7 @@ WITHIN = (*_SORTED, *ORDERS)
 
 
 def preference(pool: Pool, within: str, trim: float, seed: int) -> np.ndarray:
-    """Pool indices, cluster by cluster (ascending label), the preferred members first.
-
-    Outliers come after all other distinct members and duplicates come last, so each is taken only when
-    the cluster's quota cannot be met without it. Ties are broken by id.
+    """Pool indices in the order of ``ranked``.
 
     Args:
         pool: what there is.
@@ -36,8 +33,22 @@ def preference(pool: Pool, within: str, trim: float, seed: int) -> np.ndarray:
         wish = pool.random_order(seed)
     else:
         raise SettingError(f"there is no order {within!r}", fix=f"use one of {', '.join(WITHIN)}")
+    return ranked(pool, wish, trim)
+
+
+def ranked(pool: Pool, wish: np.ndarray, trim: float) -> np.ndarray:
+    """Pool indices, stratum by stratum and in it cluster by cluster, those of the least wish first.
+
+    Examples to be included come before all others. Outliers come after all other distinct members and
+    repetitions come last, so each is taken only when the quota cannot be met without it.
+
+    Args:
+        pool: what there is.
+        wish: (P).
+        trim: fraction of contents that are outliers, see ``outliers``.
+    """
     # The pool is sorted by id and the sort is stable: ties are broken by id.
-    return np.lexsort((wish, outliers(pool, trim), pool.copy, pool.label))
+    return np.lexsort((wish, outliers(pool, trim), pool.copy, ~pool.must, pool.cell))
 
 
 def outliers(pool: Pool, trim: float) -> np.ndarray:
@@ -54,8 +65,8 @@ def outliers(pool: Pool, trim: float) -> np.ndarray:
     )
 
 
-def take(pool: Pool, order: np.ndarray, quota_K: np.ndarray) -> np.ndarray:
-    """The first ``quota_K[c]`` members of every cluster, in the order of ``preference``."""
-    start_K = np.concatenate(([0], np.cumsum(pool.size)))[:-1]
-    place = np.arange(len(order)) - start_K[pool.label[order]]
-    return order[place < quota_K[pool.label[order]]]
+def take(pool: Pool, order: np.ndarray, quota_SK: np.ndarray) -> np.ndarray:
+    """The first members of every stratum and cluster in the order of ``ranked``, as many as its quota."""
+    cell, quota = pool.cell[order], quota_SK.ravel()
+    start = np.concatenate(([0], np.cumsum(pool.count().ravel())))[:-1]
+    return order[np.arange(len(order)) - start[cell] < quota[cell]]

@@ -16,6 +16,7 @@ class Settings:
         trim: fraction of outliers.
         seed: of random choices.
         signatures: where the map's signatures are, if not where it says.
+        min_per_cluster: distinct contents that every cluster keeps, where it has as many.
     """
 
     quota: str = "equal"
@@ -23,3 +24,4 @@ class Settings:
     trim: float = 0.01
     seed: int = 0
     signatures: Path | None = None
+    min_per_cluster: int = 0

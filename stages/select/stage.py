@@ -12,19 +12,23 @@ import numpy as np
 from formats import artifacts
 from formats.artifacts import Header
 from formats.clusters import Clusters
-from formats.errors import SettingError
 from formats.selection import write_selection
 from stages.reporting import Reporter, Silent
 from stages.select import methods
-from stages.select.budget import Budget
+from stages.select.budget import Budget, Floor
+from stages.select.budget import rows as rows_of
 from stages.select.coverage import curve
+from stages.select.expect import Input, expected, further_inputs
+from stages.select.lists import read_lists
 from stages.select.pool import Pool, read_pool
+from stages.select.quotas import needed
+from stages.select.report import figures, report
 from stages.select.settings import Settings
-from stages.select.weights import cluster_weights, effective
+from stages.select.strata import read_strata
+from stages.select.target import read_target, targeted
+from stages.select.weights import share_weights
 
-STAGE_VERSION = 1
 STDOUT: Literal["-"] = "-"
-_LOW = 0.6  # effective sample size, as a fraction, below which weights cost more than they should
 
 
 def select(
@@ -41,6 +45,11 @@ def select(
     weights: bool = True,
     seed: int = 0,
     coverage: float = 0.95,
+    must_include: Path | None = None,
+    exclude: Path | None = None,
+    min_per_cluster: int = 0,
+    stratify: str | None = None,
+    target: Path | None = None,
     signatures: Path | None = None,
     force: bool = False,
     reporter: Reporter = Silent(),
@@ -51,19 +60,30 @@ def select(
         clusters: a ``clusters.zarr``.
         output: the ``selection.jsonl`` to write, or "-" for stdout.
         method: one of ``stages.select.methods.METHODS``.
-        fraction: of the clustered rows, or "auto": as small as ``coverage`` allows. One of fraction,
-            count and tokens must be given, except for the method ``all``.
+        fraction: of the clustered rows that are not excluded, or "auto": as small as ``coverage``
+            allows. One of fraction, count and tokens must be given, except for the method ``all``.
         count: how many examples.
         tokens: how many prompt and response tokens at most.
         quota: how the budget is shared over clusters, see ``stages.select.quotas``.
         within: which members of a cluster come first, see ``stages.select.members``.
         trim: fraction of outliers that are avoided where a cluster has other members.
-        weights: restore every cluster's share by loss weights; False sets all to 1, for ablation.
+        weights: restore every cluster's share by loss weights (``stages.select.weights``); False sets
+            all to 1, for ablation.
         seed: of random choices.
         coverage: with the fraction "auto", how near the nearest selected example must be to every
             example, as a share of what selecting everything reaches (``stages.select.coverage``).
-        signatures: where the map's ``signatures.zarr`` is, if not where the map says; read by the
-            fraction "auto", the methods ``k-centre``, ``facility`` and ``tagcos``, and the greedy
+        must_include: a file of ids or row numbers that are selected whatever the method says; they
+            count toward the budget and their cluster's quota (``stages.select.lists``).
+        exclude: a file of ids or row numbers that are left out, as if they were not in the data: they
+            count neither in a fraction nor in a cluster's share.
+        min_per_cluster: every cluster keeps so many distinct contents, or all it has.
+        stratify: a column of the original data; the budget is shared over its values in proportion to
+            their rows, quotas are drawn inside each, and weights keep the mix of both
+            (``stages.select.quotas``, ``stages.select.weights``).
+        target: a ``signatures.zarr`` of wanted examples: prefer what is aligned with them, and leave
+            all weights at 1 (``stages.select.target``).
+        signatures: where the map's ``signatures.zarr`` is, if not where the map says; read by ``target``,
+            the fraction "auto", the methods ``k-centre``, ``facility`` and ``tagcos``, and the greedy
             orders within clusters.
         force: do it again even when the output is up to date.
         reporter: where messages go.
@@ -72,12 +92,14 @@ def select(
         The header of the selection.
 
     Raises:
-        SettingError: an unknown name, a value out of range, or a budget larger than the data.
-        ArtifactError: the map cannot be read, or holds no clustered row.
+        SettingError: an unknown name, a value out of range, settings that contradict each other, or a
+            budget larger than the data or smaller than what has to be selected.
+        DataError: a list or the data cannot be read, or a line of a list names nothing that could be
+            selected.
+        ArtifactError: the map or the target cannot be read, the map holds no clustered row, was made
+            from signatures of another kind than the method's or of another space than the target's.
         OutputBusyError: another process is writing the output.
     """
-    budget = Budget(fraction, count, tokens)
-    chosen_method = _check(method, budget, trim)
     source = Clusters.open(Path(clusters))
     params, key = expected(
         source.header.key,
@@ -91,25 +113,42 @@ def select(
         weights=weights,
         seed=seed,
         coverage=coverage,
+        must_include=must_include,
+        exclude=exclude,
+        min_per_cluster=min_per_cluster,
+        stratify=stratify,
+        target=target,
     )
-    settings = Settings(quota, within, trim, seed, signatures)
+    methods.check_map(method, source)
+    chosen_method = methods.find(method)
+    budget = Budget(fraction, count, tokens)
+    settings = Settings(quota, within, trim, seed, signatures, min_per_cluster)
 
     def make(folder: Path | None) -> tuple[Header, dict[str, np.ndarray]]:
-        pool = read_pool(source)
-        choose = chosen_method.prepare(source, pool, settings)
-        allowed, notes = budget, {}
+        strata = read_strata(source, stratify, reporter) if stratify is not None else None
+        pool = read_pool(source, read_lists(source, must_include, exclude), strata)
+        aim = read_target(target, source, pool, signatures) if target is not None else None
+        if aim is not None:
+            choose = targeted(pool, aim, settings)
+        else:
+            choose = chosen_method.prepare(source, pool, settings)
+        floor, allowed, notes = _floor(pool, settings, must_include), budget, dict[str, Any]()
         if fraction == "auto":
-            notes["coverage"] = found = curve(source, pool, choose, signatures, coverage)
-            allowed = Budget(fraction=found["fraction"])
+            notes["coverage"] = found = curve(
+                source, pool, choose, signatures, coverage, floor.count
+            )
             reporter.message(found["reason"])
-        chosen = allowed.apply(pool, choose)
+            allowed = Budget(count=max(floor.count, rows_of(found["fraction"], pool)))
+        chosen = allowed.apply(pool, choose, floor)
         chosen = chosen[np.argsort(pool.row[chosen], kind="stable")]
-        weight_M = np.ones(len(chosen))
-        if weights and chosen_method.weighted:
-            weight_M = cluster_weights(pool.label[chosen], pool.size)
-        stats = {**_stats(source, pool, chosen, weight_M), **notes}
-        _report(stats, reporter)
-        return _header(source, folder, key, params, stats), _columns(pool, chosen, weight_M)
+        restored = weights and chosen_method.weighted and aim is None
+        weight_M = share_weights(pool, chosen) if restored else np.ones(len(chosen))
+        if aim is not None:
+            notes["target"] = aim.stats(chosen)
+        stats = {**figures(source, pool, chosen, weight_M), **notes}
+        report(stats, reporter)
+        read = further_inputs(must_include, exclude, target)
+        return _header(source, read, folder, key, params, stats), _columns(pool, chosen, weight_M)
 
     if output == STDOUT:
         header, columns = make(None)
@@ -126,55 +165,15 @@ def select(
     return header
 
 
-def expected(
-    clusters: str,
-    *,
-    method: str = "cluster",
-    fraction: float | Literal["auto"] | None = None,
-    count: int | None = None,
-    tokens: int | None = None,
-    quota: str = "equal",
-    within: str = "farthest",
-    trim: float = 0.01,
-    weights: bool = True,
-    seed: int = 0,
-    coverage: float = 0.95,
-) -> tuple[dict[str, Any], str]:
-    """The parameters and the key of the selection ``select`` would write, without reading anything.
-
-    Args:
-        clusters: the key of the cluster map.
-        method, fraction, count, tokens, quota, within, trim, weights, seed, coverage: as in
-            ``select``.
-
-    Raises:
-        SettingError: an unknown method, or a value out of range.
-    """
-    _check(method, Budget(fraction, count, tokens), trim)
-    params = {
-        "method": method,
-        "fraction": fraction,
-        "count": count,
-        "tokens": tokens,
-        "quota": quota,
-        "within": within,
-        "trim": trim,
-        "weights": weights,
-        "seed": seed,
-    }
-    if fraction == "auto":
-        if not 0 < coverage <= 1:
-            raise SettingError(f"--coverage is {coverage}", fix="give a number above 0, at most 1")
-        params["coverage"] = coverage
-    return params, artifacts.stage_key("select", STAGE_VERSION, params=params, inputs=[clusters])
-
-
-def _check(method: str, budget: Budget, trim: float) -> methods.Method:
-    found = methods.find(method)
-    budget.check(found.needs_budget)
-    if not 0 <= trim < 0.5:
-        raise SettingError(f"--trim is {trim}", fix="give a fraction from 0 to below 0.5")
-    return found
+def _floor(pool: Pool, settings: Settings, must_include: Path | None) -> Floor:
+    """The examples that have to be selected, and why."""
+    count = int(needed(pool, settings.min_per_cluster).sum())
+    reasons = []
+    if settings.min_per_cluster:
+        reasons.append(f"--min-per-cluster {settings.min_per_cluster}")
+    if pool.must.any():
+        reasons.append(f"--must-include {must_include}")
+    return Floor(max(1, count), tuple(reasons))
 
 
 def _columns(pool: Pool, chosen: np.ndarray, weight_M: np.ndarray) -> dict[str, np.ndarray]:
@@ -188,62 +187,33 @@ def _columns(pool: Pool, chosen: np.ndarray, weight_M: np.ndarray) -> dict[str, 
     }
 
 
-def _stats(
-    source: Clusters, pool: Pool, chosen: np.ndarray, weight_M: np.ndarray
-) -> dict[str, Any]:
-    taken = int(pool.tokens[chosen].sum(dtype=np.int64))
-    total = int(pool.tokens.sum(dtype=np.int64))
-    return {
-        "rows": source.rows,
-        "clusterable": len(pool),
-        "selected": len(chosen),
-        "fraction": round(len(chosen) / len(pool), 6),
-        "repeated": int((~pool.distinct[chosen]).sum()),
-        "clusters": int((pool.size > 0).sum()),
-        "clusters_represented": len(np.unique(pool.label[chosen])),
-        **effective(weight_M),
-        "largest_weight": round(float(weight_M.max()), 6),
-        "tokens": taken,
-        "tokens_total": total,
-        "tokens_fraction": round(taken / total, 6),
-    }
-
-
-def _report(stats: dict[str, Any], reporter: Reporter) -> None:
-    missing = stats["clusters"] - stats["clusters_represented"]
-    if missing:
-        reporter.warn(
-            f"{missing} of {stats['clusters']} clusters are not represented: the budget of "
-            f"{stats['selected']} examples is too small, or the method does not look at clusters"
-        )
-    if stats["ess_fraction"] < _LOW:
-        reporter.warn(
-            f"the weights are very unequal: {stats['selected']} examples count like "
-            f"{stats['effective_sample_size']:.0f} ({stats['ess_fraction']:.0%}); "
-            "--quota sqrt or proportional makes them more equal"
-        )
-    reporter.message(
-        f"selected {stats['selected']:,} of {stats['clusterable']:,} rows "
-        f"({stats['fraction']:.1%}, {stats['tokens_fraction']:.1%} of the tokens) from "
-        f"{stats['clusters_represented']} of {stats['clusters']} clusters; effective sample size "
-        f"{stats['effective_sample_size']:,.0f}"
-    )
-
-
 def _header(
-    source: Clusters, folder: Path | None, key: str, params: dict[str, Any], stats: dict[str, Any]
+    source: Clusters,
+    read: list[Input],
+    folder: Path | None,
+    key: str,
+    params: dict[str, Any],
+    stats: dict[str, Any],
 ) -> Header:
     path, extra = source.path, source.header.extra
+
+    rows = {
+        "must_include": stats.get("must_include", 0),
+        "exclude": stats.get("excluded", 0),
+        "target": stats.get("target", {}).get("examples", 0),
+    }
+
+    def entry(path: Path, sha256: str, rows: int) -> dict[str, Any]:
+        place = os.path.relpath(path, folder) if folder else os.path.abspath(path)
+        return {"path": place, "sha256": sha256, "rows": rows}
+
     return Header(
         kind="selection",
         key=key,
         params=params,
         inputs=[
-            {
-                "path": os.path.relpath(path, folder) if folder else os.path.abspath(path),
-                "sha256": source.header.key,
-                "rows": source.rows,
-            }
+            entry(path, source.header.key, source.rows),
+            *(entry(item.path, item.sha256, rows[item.name]) for item in read),
         ],
         stats=stats,
         dataset=artifacts.rebase_dataset(source.header.dataset, path.parent, folder),

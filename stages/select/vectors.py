@@ -28,7 +28,7 @@ def load(clusters: Clusters, pool: Pool, given: Path | None) -> np.ndarray:
         ArtifactError: they are not there, or are not those of the map.
         SettingError: they do not fit into memory.
     """
-    rows = pool.row[pool.distinct]
+    rows = pool.source[pool.distinct]
     dims = clusters.column("centre").shape[0]
     size = len(rows) * dims * 4
     if size > MEMORY:
@@ -48,15 +48,20 @@ def stream(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The same block by block: places among the pool's distinct rows (b), and their (b, D) float32."""
     signatures = _open(clusters, given)
-    rows, centre_D = pool.row[pool.distinct], clusters.column("centre")
+    rows, centre_D = pool.source[pool.distinct], clusters.column("centre")
     order = np.argsort(rows, kind="stable")
     ascending = rows[order]
     for part, block_BD in signatures.stream():
         low, high = np.searchsorted(ascending, (part.start, part.stop))
-        unit_BD = block_BD[ascending[low:high] - part.start] - centre_D
-        length_B = np.sqrt(np.einsum("bd,bd->b", unit_BD, unit_BD))
-        unit_BD /= np.where(length_B < 1e-6, np.float32(np.inf), length_B)[:, None]
-        yield order[low:high], unit_BD
+        yield order[low:high], centred(block_BD[ascending[low:high] - part.start], centre_D)
+
+
+def centred(block_BD: np.ndarray, centre_D: np.ndarray) -> np.ndarray:
+    """Unit rows after taking the centre away, (B, D) float32; a row equal to the centre becomes zero."""
+    unit_BD = block_BD - centre_D
+    length_B = np.sqrt(np.einsum("bd,bd->b", unit_BD, unit_BD))
+    unit_BD /= np.where(length_B < 1e-6, np.float32(np.inf), length_B)[:, None]
+    return unit_BD
 
 
 def _open(clusters: Clusters, given: Path | None) -> Signatures:

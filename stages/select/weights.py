@@ -6,23 +6,33 @@ from typing import Any
 
 import numpy as np
 
+from stages.select.pool import Pool
 
-def cluster_weights(label_M: np.ndarray, size_K: np.ndarray) -> np.ndarray:
-    """w = (n_c / N) / (m_c / M) for each selected example, (M) float64; they average 1.
 
-    N counts the clusters that are represented: with a budget smaller than the number of clusters the
-    others' shares cannot be restored, and the weights still average 1.
+def share_weights(pool: Pool, chosen: np.ndarray) -> np.ndarray:
+    """w = (n / N) / (m / M) for each selected example, (M) float64; they average 1.
+
+    n of the N rows are of the example's stratum and cluster, duplicates counted, and m of the M selected
+    ones are. So every stratum and every cluster counts by its share of the dataset. Without strata it is
+    DESIGN's w = (n_c / N) / (m_c / M).
+
+    Where a small budget leaves a stratum of a cluster without any example, the cluster's other strata
+    stand for its rows, in proportion to theirs: the cluster keeps its share, and the stratum loses some.
+    N counts the clusters that are represented: with fewer examples than clusters the others' shares
+    cannot be restored, and the weights still average 1.
 
     Args:
-        label_M: (M) clusters of the selected examples.
-        size_K: (K) rows of each cluster, duplicates counted.
+        pool: what there was to choose from.
+        chosen: (M) pool indices.
     """
-    chosen_K = np.bincount(label_M, minlength=len(size_K))
-    represented = chosen_K > 0
-    share_K = size_K / size_K[represented].sum()
-    weight_K = np.zeros(len(size_K))
-    weight_K[represented] = share_K[represented] * len(label_M) / chosen_K[represented]
-    return weight_K[label_M]
+    size_SK, chosen_SK = pool.count(), pool.count(chosen)
+    represented_SK = chosen_SK > 0
+    kept_SK = np.where(represented_SK, size_SK, 0)
+    kept_K = np.maximum(kept_SK.sum(axis=0), 1)
+    mass_SK = kept_SK * (size_SK.sum(axis=0) / kept_K)
+    share_SK = mass_SK / mass_SK.sum()
+    weight_SK = share_SK * len(chosen) / np.maximum(chosen_SK, 1)
+    return weight_SK.ravel()[pool.cell[chosen]]
 
 
 def effective(weight_M: np.ndarray) -> dict[str, Any]:

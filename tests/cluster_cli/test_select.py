@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import click
 import numpy as np
 import pytest
 
-from cluster_cli.main import run
+from cluster_cli import pipeline
+from cluster_cli.main import cli, run
+from formats.errors import SettingError
 from formats.selection import read_selection
-from tests.synthetic import write_clusters
+from tests.synthetic import write_clusters, write_signatures
 
 
 @pytest.fixture
@@ -85,4 +89,94 @@ def test_auto_needs_the_signatures(clusters: Path, capsys: pytest.CaptureFixture
     assert run(arguments) == 1
     assert capsys.readouterr().err == (
         f"error: {clusters} does not say which signatures it was made from\n"
+    )
+
+
+def test_lists_minimum_and_their_errors(clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, keep = clusters.parent / "s.jsonl", clusters.parent / "keep.txt"
+    keep.write_text("# these\n95\n96\n")
+    (clusters.parent / "drop.txt").write_text("0\n")
+    arguments = ["select", str(clusters), "-o", str(output), "--min-per-cluster", "2"]
+    arguments += ["--must-include", str(keep), "--exclude", str(clusters.parent / "drop.txt")]
+    assert run([*arguments, "--count", "9", "--quota", "proportional"]) == 0
+    chosen = read_selection(output)
+    assert {95, 96} <= set(chosen.row.tolist())
+    assert np.bincount(chosen.cluster).tolist() == [5, 2, 2]
+    capsys.readouterr()
+    assert run([*arguments, "--count", "5"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: --min-per-cluster 2 and --must-include {keep} need 6 examples, the budget is 5; "
+        "give at least --count 6\n"
+    )
+    keep.write_text("95\n0\n")
+    assert run([*arguments, "--count", "9"]) == 1
+    assert capsys.readouterr().err == (
+        f"error: {keep}:2: 0 is to be included, and excluded by {clusters.parent / 'drop.txt'}:1; "
+        "remove one of the two lines\n"
+    )
+
+
+def test_a_map_of_the_wrong_kind(clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = str(clusters.parent / "s.jsonl")
+    assert run(["select", str(clusters), "-o", output, "--method", "s2l", "--count", "5"]) == 1
+    assert capsys.readouterr().err.startswith(
+        "error: --method s2l needs a map of signatures of the kind trajectory, and "
+    )
+
+
+CHAIN = """\
+[score]
+data = "data.jsonl"
+model = "model"
+[cluster]
+[select]
+count = 9
+must-include = "keep.txt"
+exclude = "drop.txt"
+min-per-cluster = 2
+stratify = "source"
+"""
+
+
+def read(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> dict[str, Any]:
+    """What a pipeline file hands to the stage."""
+    (folder / "cluster.toml").write_text(text)
+    monkeypatch.chdir(folder)
+    with (
+        click.Context(cli, auto_envvar_prefix="CLUSTER_CLI") as context,
+        pipeline.opened(context, Path("cluster.toml")) as chain,
+    ):
+        return dict(chain.arguments["select"])
+
+
+def test_the_section_of_a_pipeline_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "keep.txt").write_text("1\n")
+    (tmp_path / "drop.txt").write_text("2\n")
+    found = read(tmp_path, monkeypatch, CHAIN)
+    wanted = {
+        "must_include": Path("keep.txt"),
+        "exclude": Path("drop.txt"),
+        "min_per_cluster": 2,
+        "stratify": "source",
+        "target": None,
+    }
+    assert {name: found[name] for name in wanted} == wanted
+    write_signatures(tmp_path / "wanted.zarr", np.eye(4))
+    text = CHAIN.replace('stratify = "source"', 'target = "wanted.zarr"')
+    assert read(tmp_path, monkeypatch, text)["target"] == Path("wanted.zarr")
+
+
+def test_what_is_wrong_with_the_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "drop.txt").write_text("2\n")
+    with pytest.raises(SettingError) as error:
+        read(tmp_path, monkeypatch, CHAIN)
+    assert str(error.value) == (
+        "cluster.toml: [select] cannot read keep.txt: No such file or directory"
+    )
+    (tmp_path / "keep.txt").write_text("1\n")
+    with pytest.raises(SettingError) as error:
+        read(tmp_path, monkeypatch, CHAIN + 'target = "none.zarr"\n')
+    assert str(error.value) == (
+        "cluster.toml: [select] --target changes the mix, and --stratify source keeps it; "
+        "drop one of the two"
     )

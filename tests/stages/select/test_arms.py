@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from formats import blocks
 from formats.clusters import Clusters
 from formats.errors import ArtifactError
 from formats.selection import read_selection
@@ -46,6 +50,17 @@ def test_facility_against_the_definition(seed: int) -> None:
         left = [i for i in range(15) if i not in chosen]
         chosen.append(max(left, key=lambda i: value([*chosen, i])))
     assert list(facility(rows.astype(np.float32)))[:8] == chosen
+
+
+@pytest.mark.parametrize("order", [k_centre, facility, matching_pursuit])
+def test_what_comes_first_is_built_upon(order: Any) -> None:
+    """Given the beginning of its own order, a greedy order goes on as it would have."""
+    rows = unit_rows(30, 5, 1)
+    whole = list(order(rows))
+    assert list(order(rows, whole[:7])) == whole
+    other = list(order(rows, [29, 3]))
+    assert other[:2] == [29, 3]
+    assert sorted(other) == list(range(30))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -142,14 +157,143 @@ def test_arms_inside_clusters(mapped: Path, tmp_path: Path, method: str) -> None
     assert rows_of(mapped, tmp_path, method=method, count=21) == sorted(expected)
 
 
-def test_balanced_random_and_proportional(mapped: Path, tmp_path: Path) -> None:
-    for method, counts in (("balanced-random", [10, 10]), ("proportional", [13, 7])):
-        rows = rows_of(mapped, tmp_path, method=method, count=20, within="nearest")
+MASK = 2**64 - 1
+
+
+def shuffled(mapped: Path, seed: int) -> list[int]:
+    """Rows by the SplitMix64 finaliser of the id's last half (Steele et al. 2014), in whole numbers."""
+
+    def key(row: int) -> int:
+        copy = int(row == 50)  # it repeats row 3
+        low = int.from_bytes(bytes(ids[row])[8:], "big")
+        value = (low + copy * 0xD1342543DE82EF95 + (seed + 1) * 0x9E3779B97F4A7C15) & MASK
+        value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & MASK
+        value = ((value ^ value >> 27) * 0x94D049BB133111EB) & MASK
+        return value ^ value >> 31
+
+    ids = Clusters.open(mapped / "c.zarr").column("example_id")
+    return sorted(range(60), key=key)
+
+
+def members(mapped: Path, seed: int, quotas: list[int]) -> list[int]:
+    """The first rows of each cluster in that order, the repetition last."""
+    label = Clusters.open(mapped / "c.zarr").label
+    order = sorted(shuffled(mapped, seed), key=lambda row: row == 50)
+    chosen: list[int] = []
+    for name, quota in enumerate(quotas):
+        chosen += [row for row in order if label[row] == name][:quota]
+    return sorted(chosen)
+
+
+def equal_quotas(sizes: list[int], budget: int) -> list[int]:
+    """Clusters by ascending size: each takes its equal share of what is left, or all it has."""
+    quotas = dict.fromkeys(range(len(sizes)), 0)
+    for done, name in enumerate(sorted(quotas, key=lambda c: sizes[c])):
+        quotas[name] = min(sizes[name], budget // (len(sizes) - done))
+        budget -= quotas[name]
+    return list(quotas.values())
+
+
+def distinct(mapped: Path) -> list[int]:
+    """Contents of the two clusters: a repetition is drawn on only when all contents are used up."""
+    label = Clusters.open(mapped / "c.zarr").label
+    return [sum(label[row] == name for row in range(60) if row != 50) for name in range(2)]
+
+
+def proportional_quotas(sizes: list[int], budget: int) -> list[int]:
+    """The largest remainders (Hamilton's method)."""
+    exact = [Fraction(budget * size, sum(sizes)) for size in sizes]
+    quotas = [int(share) for share in exact]
+    for name in sorted(range(len(sizes)), key=lambda c: quotas[c] - exact[c])[
+        : budget - sum(quotas)
+    ]:
+        quotas[name] += 1
+    return quotas
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("count", [2, 7, 20, 45])
+def test_random_arms(mapped: Path, tmp_path: Path, count: int, seed: int) -> None:
+    given = {"count": count, "seed": seed}
+    first = sorted(shuffled(mapped, seed)[:count])
+    assert rows_of(mapped, tmp_path, method="random", **given) == first
+    assert Clusters.open(mapped / "c.zarr").size.tolist() == [39, 21]
+    for method, quotas in (
+        ("balanced-random", equal_quotas(distinct(mapped), count)),
+        ("proportional", proportional_quotas([39, 21], count)),
+    ):
+        rows = rows_of(mapped, tmp_path, method=method, within="nearest", **given)
+        assert rows == members(mapped, seed, quotas), method
         selection = read_selection(tmp_path / "s.jsonl")
-        assert np.bincount(selection.cluster).tolist() == counts
-        assert selection.weight.mean() == pytest.approx(1)
-        again = rows_of(mapped, tmp_path, method=method, count=20, seed=1)
-        assert again != rows
+        share = np.array([39, 21]) / 60
+        expected = [share[c] / (quotas[c] / count) for c in selection.cluster]
+        assert selection.weight.tolist() == pytest.approx(expected)
+
+
+def test_all(mapped: Path, tmp_path: Path) -> None:
+    assert rows_of(mapped, tmp_path, method="all") == list(range(60))
+    assert set(read_selection(tmp_path / "s.jsonl").weight.tolist()) == {1.0}
+
+
+@pytest.fixture
+def of_kind(mapped: Path, tmp_path: Path) -> Any:
+    """The same map, as if its signatures were of another kind."""
+
+    def make(kind: str) -> Path:
+        shutil.copytree(mapped / "c.zarr", tmp_path / kind / "c.zarr")
+        blocks.open_writable(tmp_path / kind / "c.zarr").attrs["space"] = {"kind": kind}
+        return tmp_path / kind
+
+    return make
+
+
+@pytest.mark.parametrize("count", [3, 20, 45])
+def test_s2l(mapped: Path, of_kind: Any, tmp_path: Path, count: int) -> None:
+    rows = rows_of(of_kind("trajectory"), tmp_path, method="s2l", count=count)
+    assert rows == members(mapped, 0, equal_quotas(distinct(mapped), count))
+    assert set(read_selection(tmp_path / "s.jsonl").weight.tolist()) == {1.0}
+
+
+@pytest.mark.parametrize("count", [3, 20, 45, 60])
+def test_embedding(mapped: Path, of_kind: Any, tmp_path: Path, count: int) -> None:
+    rows = rows_of(of_kind("embedding"), tmp_path, method="embedding", count=count)
+    similarity = Clusters.open(mapped / "c.zarr").column("similarity")
+    order = sorted(range(60), key=lambda row: (row == 50, similarity[row]))
+    assert rows == sorted(order[:count])
+    assert set(read_selection(tmp_path / "s.jsonl").weight.tolist()) == {1.0}
+
+
+def test_maps_of_the_wrong_kind(mapped: Path, of_kind: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError) as error:
+        rows_of(mapped, tmp_path, method="s2l", count=9)
+    assert str(error.value) == (
+        "--method s2l needs a map of signatures of the kind trajectory, and "
+        f"{mapped / 'c.zarr'} is one of the kind unknown; make one with `cluster-cli score DATA "
+        "--model MODEL --kind trajectory --checkpoint EARLY --checkpoint LATE -o trajectory.zarr` "
+        "and `cluster-cli cluster trajectory.zarr -o trajectory-clusters.zarr`"
+    )
+    with pytest.raises(ArtifactError) as error:
+        rows_of(of_kind("gradient"), tmp_path, method="embedding", count=9)
+    assert str(error.value) == (
+        "--method embedding needs a map of signatures of the kind embedding, and "
+        f"{tmp_path / 'gradient' / 'c.zarr'} is one of the kind gradient; make one with "
+        "`cluster-cli score DATA --model MODEL --kind embedding -o embedding.zarr` and "
+        "`cluster-cli cluster embedding.zarr -o embedding-clusters.zarr`"
+    )
+
+
+@pytest.mark.parametrize("method", ["k-centre", "facility", "tagcos"])
+def test_greedy_arms_build_on_what_must_be_included(
+    mapped: Path, tmp_path: Path, method: str
+) -> None:
+    free = rows_of(mapped, tmp_path, method=method, count=15)
+    (tmp_path / "keep.txt").write_text("\n".join(map(str, free[3:9])))
+    kept = rows_of(mapped, tmp_path, method=method, count=15, must_include=tmp_path / "keep.txt")
+    assert set(free[3:9]) <= set(kept)
+    (tmp_path / "keep.txt").write_text("50\n")  # the row without a signature of its own
+    kept = rows_of(mapped, tmp_path, method=method, count=15, must_include=tmp_path / "keep.txt")
+    assert 50 in kept
+    assert 3 not in kept
 
 
 def test_diverse_members(mapped: Path, tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from formats.clusters import Clusters
 from formats.errors import ArtifactError, SettingError
@@ -19,10 +17,10 @@ from formats.selection import Selection, read_selection
 from formats.signatures import DUPLICATE
 from stages.select import arms, methods, select
 from stages.select.members import outliers, preference
-from stages.select.pool import Pool, read_pool
+from stages.select.pool import read_pool
 from stages.select.quotas import QUOTAS
 from stages.select.settings import Settings
-from stages.select.weights import cluster_weights
+from tests.stages.select.pools import make_pool
 from tests.synthetic import Notes, make_ids, write_clusters
 
 LABEL = np.repeat([0, 1, 2], [60, 30, 10])
@@ -137,7 +135,7 @@ def test_random_is_uniform_and_seeded(tmp_path: Path) -> None:
 
 
 def test_random_draws_rows_uniformly() -> None:
-    pool = make_pool(LABEL, 2)
+    pool = make_pool(LABEL, np.where(LABEL % 2 == 0, 3, 1))
     draw = np.array([arms.at_random(None, pool, Settings(seed=s))(65) for s in range(400)])
     times = np.bincount(draw.ravel(), minlength=len(pool))
     expected = 400 * 65 / len(pool)
@@ -263,63 +261,6 @@ def test_up_to_date_and_force(tmp_path: Path) -> None:
     assert select(path, output, count=6).key != first.key
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=12),
-    repeats=st.integers(0, 3),
-    fraction=st.floats(0.01, 1),
-    quota=st.sampled_from(QUOTAS),
-)
-def test_shares_are_exact(sizes: list[int], repeats: int, fraction: float, quota: str) -> None:
-    """For any sizes, duplicates and budget: weights average 1 and restore every cluster's share."""
-    pool = make_pool(np.repeat(np.arange(len(sizes)), sizes), repeats)
-    count = max(1, int(fraction * len(pool) + 0.5))
-    chosen = methods.by_cluster(FakeMap(len(sizes)), pool, Settings(quota=quota))(count)
-    assert len(chosen) == len(set(chosen.tolist())) == count
-    weight = cluster_weights(pool.label[chosen], pool.size)
-    assert weight.mean() == pytest.approx(1, abs=1e-9)
-    taken = np.bincount(pool.label[chosen], weights=weight, minlength=len(sizes)) / count
-    represented = np.bincount(pool.label[chosen], minlength=len(sizes)) > 0
-    share = pool.size / pool.size[represented].sum()
-    assert np.abs(taken - share)[represented].max() < 1e-9
-    if count >= len(sizes):
-        assert represented.all()
-    distinct = int(pool.distinct.sum())
-    assert pool.distinct[chosen].sum() == min(count, distinct)
-
-
-class FakeMap:
-    """As much of a map as the method reads."""
-
-    def __init__(self, clusters: int) -> None:
-        self._spread = np.linspace(0, 1, clusters, dtype=np.float32)
-
-    def column(self, name: str) -> np.ndarray:
-        assert name == "spread"
-        return self._spread
-
-
-def make_pool(label: np.ndarray, repeats: int) -> Pool:
-    """Every content of an even label ``repeats`` times more."""
-    times = np.where(label % 2 == 0, 1 + repeats, 1)
-    content = np.repeat(np.arange(len(label)), times)
-    copy = np.concatenate([np.arange(n) for n in times])
-    rows = len(content)
-    random = np.random.default_rng(0)
-    return Pool(
-        row=np.arange(rows),
-        id=make_ids(content),
-        label=label[content].astype(np.int32),
-        similarity=random.uniform(0, 1, len(label)).astype(np.float32)[content],
-        distinct=copy == 0,
-        copy=copy,
-        norm=np.ones(rows, dtype=np.float32),
-        loss=np.ones(rows, dtype=np.float32),
-        tokens=np.full(rows, 10, dtype=np.int32),
-        clusters=int(label.max()) + 1,
-    )
-
-
 def test_preference_knows_its_names() -> None:
     with pytest.raises(SettingError, match="there is no order 'best'; use one of farthest"):
-        preference(make_pool(LABEL, 0), "best", 0.01, 0)
+        preference(make_pool(LABEL, np.ones(100, int)), "best", 0.01, 0)
