@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from formats.kinds import artifact_path, find_kind
-from stages.validate import plans, runs, zarrs
+from stages.validate import evaluations, plans, runs, zarrs
 
 _CHECKS = {
     "signatures": zarrs.signatures,
@@ -13,6 +13,7 @@ _CHECKS = {
     "selection": plans.selection,
     "allocation": plans.allocation,
     "run": runs.run,
+    "evaluation": evaluations.evaluation,
 }
 
 
