@@ -42,17 +42,49 @@ def opened(ctx: click.Context, file: Path | None) -> Iterator[Pipeline]:
     Raises:
         SettingError: there is no such file, or something in it is wrong; all problems are named at once.
     """
+    problems: list[str] = []
+    with _read(ctx, file, problems) as (path, sections):
+        yield _Reader(ctx.find_root(), path, sections, problems).read()
+
+
+@contextlib.contextmanager
+def sections_of(ctx: click.Context, file: Path | None) -> Iterator[tuple[str, settings.Sections]]:
+    """The file's path and its values by section, to be changed before ``from_sections``.
+
+    Args, Raises:
+        as ``opened``.
+    """
+    problems: list[str] = []
+    with _read(ctx, file, problems) as found:
+        if problems:
+            raise SettingError("; ".join(problems), problems=problems)
+        yield found
+
+
+def from_sections(ctx: click.Context, path: str, sections: settings.Sections) -> Pipeline:
+    """The pipeline that changed sections describe.
+
+    Raises:
+        SettingError: something in them is wrong; all problems are named at once.
+    """
+    problems: list[str] = []
+    root = ctx.find_root()
+    return _Reader(root, path, settings.checked(root, sections, "", problems), problems).read()
+
+
+@contextlib.contextmanager
+def _read(
+    ctx: click.Context, file: Path | None, problems: list[str]
+) -> Iterator[tuple[str, settings.Sections]]:
     root = ctx.find_root()
     path = Path(file or root.params.get("config") or DEFAULT)
     if not path.is_file():
         raise SettingError(
             f"there is no file {path}", fix="write one with `cluster-cli init DATA`, or name yours"
         )
-    problems: list[str] = []
     sections = settings.read_sections(root, str(path), problems)
     with contextlib.chdir(path.parent):
-        pipeline = _Reader(root, str(path), sections, problems).read()
-        yield pipeline
+        yield str(path), sections
 
 
 @dataclasses.dataclass

@@ -45,20 +45,30 @@ def read_sections(ctx: click.Context, config: str, problems: list[str]) -> Secti
     Raises:
         SettingError: the file cannot be read, or is no TOML.
     """
+    return checked(ctx, _read(config), f"{config}: ", problems)
+
+
+def checked(ctx: click.Context, raw: dict[str, Any], where: str, problems: list[str]) -> Sections:
+    """Values by section and parameter name; what is wrong with them joins ``problems``.
+
+    Args:
+        raw: by section, the values as they are spelled in the file.
+        where: in front of every problem.
+    """
     found: Sections = {}
-    for section, values in _read(config).items():
+    for section, values in raw.items():
         if not isinstance(values, dict):
-            problems.append(f"{config}: {section!r} stands outside a section")
+            problems.append(f"{where}{section!r} stands outside a section")
             continue
         found[section] = {}
-        if not _known(ctx, section, f"{config}: ", problems):
+        if not _known(ctx, section, where, problems):
             continue
         for key, value in values.items():
-            parameter = _parameter(ctx, section, key, f"{config}: ", problems)
+            parameter = _parameter(ctx, section, key, where, problems)
             if parameter is None:
                 continue
             if kind := mistaken(parameter, value):
-                problems.append(f"{config}: {section}.{key} is {value!r}, not {kind}")
+                problems.append(f"{where}{section}.{key} is {value!r}, not {kind}")
             found[section][str(parameter.name)] = value
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from formats import artifacts
+from formats.artifacts import Header
 from formats.errors import SettingError
 from stages import workers
 from stages.pipeline.chain import LINKS, Pipeline, Upstream
@@ -55,17 +56,22 @@ def run(
         else:
             why = ["forced"] if state.fresh else state.reasons
             reporter.message(f"{name}: {'; '.join(why)}")
-            _call(pipeline, state, before.path if before else None, force, reporter)
+            call_stage(pipeline, state, before.path if before else None, force, reporter)
         found.append(state)
         header = artifacts.read_header(state.output, LINKS[name].kind)
         before = Upstream(state.output, header.key, header)
     return found
 
 
-def _call(
+def call_stage(
     pipeline: Pipeline, state: State, source: Path | None, force: bool, reporter: Reporter
-) -> None:
+) -> Header:
+    """Runs one stage on its input; a half-done training goes on from its last checkpoint.
+
+    Raises:
+        ClusterCliError: whatever the stage raises.
+    """
     arguments = dict(pipeline.arguments[state.stage])
     if state.stage == "train" and state.state == INCOMPLETE and not force:
         arguments["resume"] = True
-    LINKS[state.stage].call(arguments, source, state.output, force=force, reporter=reporter)
+    return LINKS[state.stage].call(arguments, source, state.output, force=force, reporter=reporter)

@@ -1,0 +1,76 @@
+"""``comparison.json``: arms beside one another, over several seeds.
+
+One JSON object: the common header (``formats.artifacts``), and
+
+* ``arms``: one entry per arm: ``arm``, ``what``, ``rows``, ``effective_sample_size``, ``epochs``,
+  ``steps``, ``training_tokens``, ``training_seconds``, ``waiting_seconds``, ``selecting_seconds`` (means
+  over seeds), ``quality`` (estimates by metric: ``mean``, ``deviation``, ``low``, ``high``, ``values``),
+  ``against`` (by arm: paired ``differences``, whether ``better``, whether ``as_good``, ``retention``) and
+  ``savings``;
+* ``verdicts``: plain sentences;
+* ``trials``: what was measured, one entry per arm and seed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from formats import artifacts
+from formats.errors import ArtifactError
+
+KIND, NAME = "comparison", "comparison.json"
+artifacts.HEADERS.setdefault(KIND, ("", "compare"))
+PARTS = ("arms", "verdicts", "trials")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison read from disk.
+
+    Attributes:
+        path: the file.
+        header: the common header.
+        arms, verdicts, trials: as in the module's text.
+    """
+
+    path: Path
+    header: artifacts.Header
+    arms: list[dict[str, Any]]
+    verdicts: list[str]
+    trials: list[dict[str, Any]]
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Comparison:
+        """Reads it from its file or its folder.
+
+        Raises:
+            ArtifactMissingError, ArtifactError: see ``artifacts.read_header``; or a part is missing.
+        """
+        path = Path(path)
+        path = path / NAME if path.is_dir() else path
+        header = artifacts.read_header(path, KIND)
+        parts = {name: header.extra.get(name) for name in PARTS}
+        for name, part in parts.items():
+            if not isinstance(part, list):
+                raise ArtifactError(
+                    f"{path} has no {name}", fix="run the comparison again, it keeps what it has"
+                )
+        return cls(path, header, **parts)  # type: ignore[arg-type]
+
+
+def write_comparison(output: Path, header: artifacts.Header, **parts: Any) -> None:
+    """Writes it atomically.
+
+    Args:
+        parts: ``arms``, ``verdicts`` and ``trials``.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
+    with artifacts.atomic_file(output) as stream:
+        json.dump({**header.to_json(), **parts}, stream, ensure_ascii=False, allow_nan=False)
+        stream.write("\n")

@@ -1,0 +1,139 @@
+"""``compare`` as typed, with real training: results, restarts, and claims it refuses to make."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cluster_cli.main import run
+from formats.comparison import Comparison
+from tests import prepared, tiny
+
+ARGUMENTS = ("compare", "--data", "dev.jsonl", "--seeds", "1", "-o", "out")
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished comparison of two arms."""
+    folder = tmp_path_factory.mktemp("compare")
+    tiny.save(folder / "model")
+    tiny.write_jsonl(folder / "data.jsonl", tiny.questions(prepared.ROWS))
+    tiny.write_jsonl(folder / "dev.jsonl", tiny.questions(prepared.ROWS + 8)[-8:])
+    (folder / "cluster.toml").write_text(prepared.TOML)
+    done = prepared.cluster_cli(*ARGUMENTS, "--arms", "full,cluster", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "stdout").write_text(done.stdout)
+    return folder
+
+
+@pytest.fixture
+def folder(compared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    copied = Path(shutil.copytree(compared, tmp_path / "here"))
+    monkeypatch.chdir(copied)
+    return copied
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The message of a comparison that is refused."""
+    assert run([*ARGUMENTS, *arguments]) in (1, 2)
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_result_is_a_table_and_sentences(compared: Path) -> None:
+    written = Comparison.open(compared / "out")
+    assert [arm["arm"] for arm in written.arms] == ["full", "cluster"]
+    assert [arm["rows"] for arm in written.arms] == [60, 19]  # 31 % of 60 is 18.6
+    lines = (compared / "stdout").read_text().splitlines()
+    assert lines[0].split()[:4] == ["arm", "rows", "tokens", "loss"]
+    assert [line.split()[0] for line in lines[1:3]] == ["full", "cluster"]
+    assert lines[3] == ""
+    assert lines[4:] == written.verdicts
+    assert "one seed shows no spread, so nothing follows" in lines[4]
+
+
+def test_the_cost_of_selecting_is_counted_for_those_who_select(compared: Path) -> None:
+    full, cluster = Comparison.open(compared / "out").arms
+    assert full["selecting_seconds"] == 0
+    assert cluster["selecting_seconds"] > 0
+    saved = full["training_seconds"] - cluster["training_seconds"]
+    net = cluster["savings"]["net_hours"] * 3600
+    assert net == pytest.approx(saved - cluster["selecting_seconds"])
+
+
+def test_models_are_thrown_away_and_a_second_run_needs_none(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not list(folder.glob("out/cache/train-*/run/model"))
+    before = (folder / "out/comparison.json").read_text()
+    assert run([*ARGUMENTS, "--arms", "full,cluster", "--json"]) == 0
+    said = capsys.readouterr()
+    assert [line for line in said.err.splitlines() if " for " in line] == []  # nothing was made
+    assert json.loads(said.out)["verdicts"] == Comparison.open(folder / "out").verdicts
+    after = json.loads((folder / "out/comparison.json").read_text())
+    assert after["trials"] == json.loads(before)["trials"]
+
+
+def test_an_arm_that_is_secretly_the_full_set_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fails(capsys, "--arms", "full", "--arm", "sly=select.fraction=1.0") == (
+        "error: the arm sly selects all 60 rows: it is the full set in disguise; lower the fraction, "
+        "or leave the arm out"
+    )
+
+
+def test_unequal_budgets_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fails(capsys, "--arms", "cluster", "--arm", "big=select.fraction=0.5") == (
+        "error: unequal budgets: big has 30 rows, cluster has 19; give all arms the same "
+        "--fraction, or compare by the other --budget"
+    )
+
+
+def test_dev_rows_that_are_training_rows_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("dev.jsonl", "a") as stream:
+        stream.write(json.dumps(tiny.questions(5)[4]) + "\n")
+    assert fails(capsys) == (
+        "error: 1 of 9 rows of the evaluation data are among the training data (the first: "
+        f"{folder}/dev.jsonl:9); take them out of one of the two: rows seen in training say nothing "
+        "about others"
+    )
+
+
+def test_a_setting_that_would_undo_the_arms_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--set", "select.method=random", *ARGUMENTS, "--arms", "cluster"]) == 2
+    assert capsys.readouterr().err == (
+        "error: arm cluster changes select.method, which --set or CLUSTER_CLI_SELECT_METHOD has fixed; "
+        "take that back\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arms", "ful"], "error: there is no arm 'ful' (did you mean 'full'?); arms are full, "),
+        (["--metric", "accuracyy"], "error: metric is 'accuracyy'; use one of loss, token_loss, "),
+        (
+            ["--arm", "x=select.quota=fair"],
+            "error: arm x: cluster.toml: select.quota: 'fair' is not one of 'equal', ",
+        ),
+        (
+            ["--arm", "x=selekt.quota=sqrt"],
+            "error: arm x: there is no section 'selekt' (did you mean 'select'?)",
+        ),
+        (
+            ["nothing.toml"],
+            "error: there is no file nothing.toml; write one with `cluster-cli init",
+        ),
+    ],
+)
+def test_mistakes_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert fails(capsys, *arguments).startswith(message)
