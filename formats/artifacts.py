@@ -38,6 +38,8 @@ HEADERS = {
     "selection": ("", "select"),
     "allocation": ("manifest.json", "allocate"),
     "run": ("run.json", "train"),
+    "evaluation": ("", "evaluate"),
+    "comparison": ("", "compare"),
 }
 
 

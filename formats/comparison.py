@@ -23,7 +23,6 @@ from formats import artifacts
 from formats.errors import ArtifactError
 
 KIND, NAME = "comparison", "comparison.json"
-artifacts.HEADERS.setdefault(KIND, ("", "compare"))
 PARTS = ("arms", "verdicts", "trials")
 
 

@@ -23,7 +23,6 @@ from formats import artifacts
 from formats.errors import ArtifactError
 
 KIND = "evaluation"
-artifacts.HEADERS.setdefault(KIND, ("", "evaluate"))
 
 COLUMNS = {
     "row": "0-based, of the data as read",

@@ -6,7 +6,6 @@ import json
 import os
 from pathlib import Path
 
-from formats import evaluation as evaluation  # it makes its kind known
 from formats.artifacts import HEADERS
 from formats.errors import ArtifactError, ArtifactMissingError
 

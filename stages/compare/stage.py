@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -185,6 +186,11 @@ def _measure(
     return result
 
 
+def _seen_from(folder: Path, path: str) -> str:
+    """A file's place seen from a folder; anything else keeps its name."""
+    return os.path.relpath(path, folder) if os.path.exists(path) else path
+
+
 def _write(
     comparison: Comparison,
     target: Path,
@@ -215,7 +221,10 @@ def _write(
     given = comparison.trials[0].pipeline.arguments["score"]
     sources = find_sources(given["data"], given["options"])
     held = find_sources(comparison.data, _options(comparison))
-    inputs = [{"path": p, "sha256": s, "rows": None} for p, s in (*sources, *held)]
+    inputs = [
+        {"path": _seen_from(target.parent, p), "sha256": s, "rows": None}
+        for p, s in (*sources, *held)
+    ]
     key = artifacts.stage_key(
         "compare", VERSION, params=params, inputs={"trials": [r["key"] for r in results]}
     )

@@ -35,7 +35,7 @@ def test_other_files_are_none(text: str, tmp_path: Path) -> None:
         find_kind(path)
     assert str(error.value) == (
         f"{path} is no artifact of cluster-cli; give one of signatures, clusters, selection, "
-        "allocation, run"
+        "allocation, run, evaluation, comparison"
     )
 
 

@@ -279,8 +279,9 @@ def test_a_killed_evaluation_goes_on_where_it_was(
         seen.extend(path.stat().st_mtime_ns for path in parts)
         return real(self, folder)
 
-    monkeypatch.setattr(Work, "results", look)
-    evaluate(place / "model", [data], output, reporter=ears)
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "results", look)
+        evaluate(place / "model", [data], output, reporter=ears)
     assert seen == marks  # nothing was computed again
     assert ears.said[1].startswith("resuming: 3 of ")
     assert not partial.exists()

@@ -290,7 +290,7 @@ def test_what_is_no_artifact(work: Path, tmp_path: Path) -> None:
     assert str(error.value) == f"{tmp_path / 'nothing'} does not exist; check the path"
     assert problem(work.parent / "data.jsonl") == (
         "data.jsonl is no artifact of cluster-cli; give one of signatures, clusters, selection, "
-        "allocation, run, evaluation"
+        "allocation, run, evaluation, comparison"
     )
     edit_json(work / "signatures.zarr" / "zarr.json", lambda j: j.update(attributes={}))
     assert problem(work / "signatures.zarr") == (
