@@ -46,6 +46,13 @@ class _Clusters(click.ParamType):
     help="Examples to fit on, at most; all are assigned.",
 )
 @click.option(
+    "--rounds",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Rounds of k-means over all examples, where the sample was only a part of them.",
+)
+@click.option(
     "--memory",
     type=click.FloatRange(min=0, min_open=True),
     default=2.0,
@@ -60,6 +67,10 @@ class _Clusters(click.ParamType):
 )
 @click.option("--extend", is_flag=True, help="With --reuse: open new clusters for what fits none.")
 @click.option("--refit", is_flag=True, help="With --reuse: fit again, starting from its centroids.")
+@click.option("--ranks", type=click.IntRange(1), default=1, help="Processes to compute with.")
+@click.option(
+    "--hostfile", type=options.PATH, help="Machines for the ranks, as DeepSpeed reads it."
+)
 @options.seed_option
 @options.force_option
 @options.json_option
@@ -71,15 +82,24 @@ def command(
     clusters: Any,
     centre: bool,
     sample: int,
+    rounds: int,
     memory: float,
     reuse: Path | None,
     extend: bool,
     refit: bool,
+    ranks: int,
+    hostfile: Path | None,
     seed: int,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Group examples by what they teach: SIGNATURES is the output of `cluster-cli score`."""
+    """Group examples by what they teach: SIGNATURES is the output of `cluster-cli score`.
+
+    \b
+    cluster-cli cluster signatures.zarr -o clusters.zarr
+    cluster-cli cluster new.zarr --reuse clusters.zarr -o new-clusters.zarr   # the same lessons
+    torchrun --nproc-per-node 4 -m cluster_cli cluster s.zarr -o c.zarr       # or --ranks 4
+    """
     from stages.cluster import cluster
 
     header = cluster(
@@ -89,10 +109,13 @@ def command(
         centre=centre,
         seed=seed,
         sample=sample,
+        rounds=rounds,
         memory=int(memory * 2**30),
         reuse=reuse,
         extend=extend,
         refit=refit,
+        ranks=ranks,
+        hostfile=hostfile,
         force=force,
         reporter=reporter,
     )

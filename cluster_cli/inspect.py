@@ -10,6 +10,8 @@ import click
 from cluster_cli import printing
 from cluster_cli.options import PATH
 
+_SHARES = 5  # values of the counted column on a card; --json has all
+
 
 @click.command("inspect")
 @click.argument("artifact", type=PATH)
@@ -31,23 +33,43 @@ from cluster_cli.options import PATH
     show_default=True,
     help="Typical and unusual examples of each cluster.",
 )
+@click.option("--by", metavar="COLUMN", help="Column of the data to count in each cluster.")
+@click.option(
+    "--plot",
+    type=PATH,
+    metavar="PICTURE",
+    help="Draw a cluster map in two dimensions: .png, .svg or .pdf.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON on stdout.")
-def command(artifact: Path, rows: int, most: int, examples: int, as_json: bool) -> None:
+@click.pass_obj
+def command(
+    reporter: Any,
+    artifact: Path,
+    rows: int,
+    most: int,
+    examples: int,
+    by: str | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
     """Show what ARTIFACT is, what it was made from, its parameters, statistics and first rows.
 
     \b
     cluster-cli inspect clusters.zarr                  # a card for every cluster
+    cluster-cli inspect clusters.zarr --by topic --plot map.png
     cluster-cli inspect selection.jsonl --json | jq .stats
     """
     from stages.inspect import inspect
 
-    found = inspect(artifact, rows=rows, examples=examples)
+    found = inspect(artifact, rows=rows, examples=examples, by=by, picture=plot)
+    if plot:
+        reporter.message(f"drew {plot}")
     if as_json:
         printing.as_json(found)
         return
     _print(found)
     for card in found.get("clusters", [])[:most]:
-        _print_card(card)
+        _print_card(card, found["mixed_by"])
     if hidden := len(found.get("clusters", [])[most:]):
         click.echo(f"\nand {hidden:,} smaller clusters; --clusters {most + hidden} shows them")
     if missing := found.get("examples_missing"):
@@ -92,12 +114,16 @@ def _cell(value: Any) -> str:
     return text if len(text) <= 36 else text[:33] + "..."
 
 
-def _print_card(card: dict[str, Any]) -> None:
+def _print_card(card: dict[str, Any], mixed_by: str | None) -> None:
     click.echo(
         f"\ncluster {card['cluster']}: {card['size']:,} rows ({card['share']:.1%}), "
         f"{card['tokens']:,} tokens, mean similarity {_cell(card['mean_similarity'])}, "
         f"mean loss {_cell(card['mean_loss'])}"
     )
+    if card["mix"]:
+        shares = [f"{part['value']} {part['share']:.0%}" for part in card["mix"][:_SHARES]]
+        more = len(card["mix"]) - len(shares)
+        click.echo(f"  {mixed_by}: {', '.join(shares)}" + (f" and {more} more" if more else ""))
     for title in ("typical", "unusual"):
         lines = [
             (title, f"row {example['row']}", f"{example['similarity']:.3f}", example["text"] or "")

@@ -21,6 +21,7 @@ Clusters are numbered by descending size; equal sizes by the smallest example id
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +31,7 @@ import numpy as np
 
 from formats import artifacts, blocks
 from formats.errors import ArtifactError
-from formats.signatures import OK, TRUNCATED
+from formats.signatures import OK, TRUNCATED, Signatures
 
 ROW_ARRAYS = {
     "label": "int32",
@@ -42,9 +43,12 @@ ROW_ARRAYS = {
     "response_tokens": "int32",
 }
 CLUSTER_ARRAYS = {"size": "int64", "tokens": "int64", "spread": "float32"}
+BLOCK = 1 << 14  # rows in a stored block; the signatures' own would show in the map's bytes
 
 
-def write(path: Path, arrays: dict[str, np.ndarray], header: artifacts.Header, block: int) -> None:
+def write(
+    path: Path, arrays: dict[str, np.ndarray], header: artifacts.Header, block: int = BLOCK
+) -> None:
     """Writes a whole map at ``path`` (a fresh ``.partial`` folder), the header last.
 
     Args:
@@ -116,6 +120,23 @@ class Clusters:
     def column(self, name: str) -> np.ndarray:
         """One of the arrays above, whole, with its stored dtype."""
         return blocks.read(self.group, name)
+
+    def signatures(self) -> Signatures:
+        """The signatures the map was made from, where it says they are.
+
+        Raises:
+            ArtifactMissingError, ArtifactError: they are not there, or are others.
+        """
+        if not self.header.inputs:
+            raise ArtifactError(f"{self.path} does not say which signatures it was made from")
+        entry = self.header.inputs[0]
+        path = Path(os.path.normpath(self.path.parent / entry["path"]))
+        opened = Signatures.open(path)
+        if opened.header.key != entry["sha256"]:
+            raise ArtifactError(
+                f"{path} are not the signatures {self.path} was made from", fix="cluster them again"
+            )
+        return opened
 
     @cached_property
     def label(self) -> np.ndarray:

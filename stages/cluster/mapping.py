@@ -1,4 +1,8 @@
-"""Makes a map: from a sample of contents to the label of every content."""
+"""Makes a map: from a sample of contents to the label of every content.
+
+Every rank goes through the same steps. The sample is fitted by rank 0 alone; rounds over all contents and
+the assignment are shared, each rank reading its own blocks.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,15 @@ import numpy as np
 from formats.clusters import Clusters
 from formats.signatures import Signatures
 from stages.cluster import auto
-from stages.cluster.assign import assign
-from stages.cluster.contents import Contents, draw
-from stages.cluster.fit import centre_rows, fit, load_sample, mean_direction
+from stages.cluster.assign import assign, moved
+from stages.cluster.contents import Contents
+from stages.cluster.fit import fit
 from stages.cluster.reuse import threshold
-from stages.cluster.spread import Sample, spread
+from stages.cluster.sample import Fitted
+from stages.cluster.team import Team
 from stages.reporting import Reporter
 
-_TRIES, _FEW_ROWS = 4, 20_000  # up to so many rows several starts cost little and help
+_TRIES, _FEW = 4, 2_000_000  # up to so many rows times clusters several starts cost little
 _SMALLEST_NEW = 3  # contents a new cluster must hold to be opened
 
 
@@ -33,100 +38,144 @@ class Map:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-def fresh(
-    source: Signatures, contents: Contents, params: dict[str, Any], reporter: Reporter
-) -> Map:
-    """Fits on a sample, assigns every content, numbers the clusters by size."""
-    sample = _Sample.load(source, contents, params, None)
-    wanted, notes = _number(params, sample, reporter)
-    tries = _TRIES if len(sample.chosen) <= _FEW_ROWS else 1
-    centroid_KD = fit(sample.row_SD, sample.weight_S, wanted, params["seed"], tries=tries)
-    with reporter.progress("cluster", source.rows) as advance:
-        label_U, similarity_U = assign(source, contents, centroid_KD, sample.centre_D, advance)
-    order, label_U = number(label_U, contents.multiplicity)
-    if len(order) < wanted:
-        reporter.message(f"{len(order)} clusters instead of {wanted}: the others were empty")
-    spread_K = sample.spread(label_U, len(order))
-    return Map(centroid_KD[order], sample.centre_D, spread_K, label_U, similarity_U, notes)
-
-
-def reused(
-    source: Signatures,
-    contents: Contents,
-    old: Clusters,
-    params: dict[str, Any],
-    reporter: Reporter,
-) -> Map:
-    """Assigns every content to the clusters of an old map, whose numbers stay.
-
-    With ``params["refit"]`` centroids are fitted again, starting where they were; with
-    ``params["extend"]`` contents that are far from all of them may open new clusters.
-    """
-    centroid_KD = old.column("centroid")
-    sample = _Sample.load(source, contents, params, None if params["refit"] else old)
-    if params["refit"]:
-        centroid_KD = fit(
-            sample.row_SD, sample.weight_S, len(centroid_KD), params["seed"], start=centroid_KD
-        )
-    with reporter.progress("cluster", source.rows) as advance:
-        label_U, similarity_U = assign(source, contents, centroid_KD, sample.centre_D, advance)
-    notes: dict[str, Any] = {}
-    if params["extend"]:
-        centroid_KD, opened = _extend(
-            source, contents, old, sample, centroid_KD, label_U, similarity_U, params["seed"]
-        )
-        notes["opened"] = opened
-    spread_K = sample.spread(label_U, len(centroid_KD))
-    return Map(centroid_KD, sample.centre_D, spread_K, label_U, similarity_U, notes)
-
-
 @dataclass(frozen=True)
-class _Sample:
-    """Centred rows to fit on. Shapes as in ``spread.Sample``."""
+class Mapper:
+    """What a map is made of, and by whom.
 
-    chosen: np.ndarray  # (S) contents
-    row_SD: np.ndarray
-    length_S: np.ndarray
-    weight_S: np.ndarray
-    norm_S: np.ndarray
-    centre_D: np.ndarray
+    Attributes:
+        source: the signatures.
+        contents: their distinct usable contents.
+        params: see ``settings.expected``.
+        team: this rank and the others.
+        reporter: where progress goes.
+    """
 
-    @classmethod
-    def load(
-        cls, source: Signatures, contents: Contents, params: dict[str, Any], old: Clusters | None
-    ) -> _Sample:
-        """Draws and centres the sample: on the old map's centre, or on its own mean."""
-        chosen = draw(contents, params["sample"], params["seed"])
-        row_SD = load_sample(source, contents, chosen)
-        weight_S = contents.multiplicity[chosen].astype(np.float64)
-        if old is not None:
-            centre_D = old.column("centre")
-        elif params["centre"]:
-            centre_D = mean_direction(row_SD, weight_S)
-        else:
-            centre_D = np.zeros(source.dims, dtype=np.float32)
-        length_S = centre_rows(row_SD, centre_D)
-        norm_S = source.column("norm")[contents.row[chosen]]
-        return cls(chosen, row_SD, length_S, weight_S, norm_S, centre_D)
+    source: Signatures
+    contents: Contents
+    params: dict[str, Any]
+    team: Team
+    reporter: Reporter
 
-    def spread(self, label_U: np.ndarray, clusters: int) -> np.ndarray:
-        """(K) float32, see ``stages.cluster.spread``."""
-        label_S = label_U[self.chosen]
-        sample = Sample(self.row_SD, self.length_S, self.weight_S, self.norm_S, label_S)
-        return spread(sample, self.centre_D, clusters)
+    def fresh(self) -> Map:
+        """Fits on a sample, assigns every content, numbers the clusters by size."""
+        sample = self._sample(None)
+        wanted, notes = self.team.first(lambda: _number(self.params, sample))
+        centroid_KD = self._refined(sample, self._fit(sample, wanted))
+        label_U, similarity_U = self._assign(sample, centroid_KD)
+        order, label_U = number(label_U, self.contents.multiplicity)
+        if len(order) < wanted:
+            notes["wanted"] = wanted
+        return self._map(sample, centroid_KD[order], label_U, similarity_U, notes)
+
+    def reused(self, old: Clusters) -> Map:
+        """Assigns every content to the clusters of an old map, whose numbers stay.
+
+        With ``params["refit"]`` centroids are fitted again, starting where they were; with
+        ``params["extend"]`` contents that are far from all of them may open new clusters.
+        """
+        centroid_KD = old.column("centroid")
+        sample = self._sample(None if self.params["refit"] else old)
+        if self.params["refit"]:
+            fitted_KD = self._fit(sample, len(centroid_KD), start=centroid_KD)
+            centroid_KD = self._refined(sample, fitted_KD)
+        label_U, similarity_U = self._assign(sample, centroid_KD)
+        notes: dict[str, Any] = {}
+        if self.params["extend"]:
+            centroid_KD, opened = self._extend(old, sample, centroid_KD, label_U, similarity_U)
+            notes["opened"] = opened
+        return self._map(sample, centroid_KD, label_U, similarity_U, notes)
+
+    def _sample(self, old: Clusters | None) -> Fitted:
+        return Fitted.load(self.source, self.contents, self.params, old, self.team)
+
+    def _fit(self, sample: Fitted, wanted: int, start: np.ndarray | None = None) -> np.ndarray:
+        few = len(sample.chosen) * wanted <= _FEW
+        tries = _TRIES if few and start is None else 1
+        if len(sample.chosen) < len(self.contents):
+            self.reporter.message(
+                f"fitting {wanted:,} clusters on {len(sample.chosen):,} of "
+                f"{len(self.contents):,} distinct examples"
+            )
+        rows, weight_S, seed = sample.row_SD, sample.weight_S, self.params["seed"]
+        return self.team.first(lambda: fit(rows, weight_S, wanted, seed, tries=tries, start=start))
+
+    def _refined(self, sample: Fitted, centroid_KD: np.ndarray) -> np.ndarray:
+        """After Lloyd rounds over all contents, where the sample was only a part of them."""
+        if len(sample.chosen) == len(self.contents):
+            return centroid_KD
+        for _ in range(self.params.get("rounds", 1)):
+            with self.reporter.progress("refine", self.source.rows) as advance:
+                centroid_KD = moved(
+                    self.source,
+                    self.contents,
+                    centroid_KD,
+                    sample.centre_D,
+                    self.team,
+                    advance,
+                )
+        return centroid_KD
+
+    def _assign(self, sample: Fitted, centroid_KD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        with self.reporter.progress("assign", self.source.rows) as advance:
+            return assign(
+                self.source, self.contents, centroid_KD, sample.centre_D, self.team, advance
+            )
+
+    def _extend(
+        self,
+        old: Clusters,
+        sample: Fitted,
+        centroid_KD: np.ndarray,
+        label_U: np.ndarray,
+        similarity_U: np.ndarray,
+    ) -> tuple[np.ndarray, int]:
+        """Opens clusters for far contents; changes their label and similarity in place.
+
+        Only contents below the threshold move, and only to a new centroid that is nearer; so every
+        label of what fits the old map stays. Returns all centroids, and how many are new.
+        """
+        far = np.flatnonzero(similarity_U < threshold(old))
+        sampled = np.isin(sample.chosen, far)
+        if sampled.sum() < _SMALLEST_NEW:
+            return centroid_KD, 0
+        new_KD = self.team.first(lambda: _fit_far(sample, sampled, self.params["seed"]))
+        part = self.contents.only(far)
+        new_label, new_similarity = assign(self.source, part, new_KD, sample.centre_D, self.team)
+        nearer = new_similarity > similarity_U[far]
+        large = np.bincount(new_label[nearer], minlength=len(new_KD)) >= _SMALLEST_NEW
+        leaves = nearer & large[new_label]
+        order, renumbered = number(new_label[leaves], part.multiplicity[leaves])
+        label_U[far[leaves]] = len(centroid_KD) + renumbered
+        similarity_U[far[leaves]] = new_similarity[leaves]
+        return np.concatenate([centroid_KD, new_KD[order]]), len(order)
+
+    def _map(
+        self,
+        sample: Fitted,
+        centroid_KD: np.ndarray,
+        label_U: np.ndarray,
+        similarity_U: np.ndarray,
+        notes: dict[str, Any],
+    ) -> Map:
+        spread_K = self.team.first(lambda: sample.spread(label_U, len(centroid_KD)))
+        return Map(centroid_KD, sample.centre_D, spread_K, label_U, similarity_U, notes)
 
 
-def _number(
-    params: dict[str, Any], sample: _Sample, reporter: Reporter
-) -> tuple[int, dict[str, Any]]:
+def _number(params: dict[str, Any], sample: Fitted) -> tuple[int, dict[str, Any]]:
     """K, and why when it was chosen here."""
     if params["clusters"] != "auto":
         return params["clusters"], {}
     # Ids are hashes, so the first contents by id are as good a sample as any.
     part = slice(0, auto.SAMPLE)
     choice = auto.choose(sample.row_SD[part], sample.weight_S[part], params["seed"])
-    reporter.message(choice.reason)
     return choice.clusters, {"auto": {"reason": choice.reason, "curve": choice.curve}}
+
+
+def _fit_far(sample: Fitted, sampled: np.ndarray, seed: int) -> np.ndarray:
+    """Centroids for the sampled contents that fit nowhere, as many as they need."""
+    far_SD, weight_S = sample.row_SD[sampled], sample.weight_S[sampled]
+    wanted = auto.choose(far_SD[: auto.SAMPLE], weight_S[: auto.SAMPLE], seed).clusters
+    return fit(far_SD, weight_S, wanted, seed, tries=_TRIES)
 
 
 def number(label_U: np.ndarray, multiplicity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -145,36 +194,3 @@ def number(label_U: np.ndarray, multiplicity: np.ndarray) -> tuple[np.ndarray, n
     renumbered = np.empty(len(used), dtype=np.int32)
     renumbered[order] = np.arange(len(used), dtype=np.int32)
     return used[order], renumbered[inverse]
-
-
-def _extend(
-    source: Signatures,
-    contents: Contents,
-    old: Clusters,
-    sample: _Sample,
-    centroid_KD: np.ndarray,
-    label_U: np.ndarray,
-    similarity_U: np.ndarray,
-    seed: int,
-) -> tuple[np.ndarray, int]:
-    """Opens clusters for far contents; changes their label and similarity in place.
-
-    Only contents below the threshold move, and only to a new centroid that is nearer; so every label
-    of what fits the old map stays. Returns all centroids, and how many are new.
-    """
-    far = np.flatnonzero(similarity_U < threshold(old))
-    sampled = np.isin(sample.chosen, far)
-    far_SD, weight_S = sample.row_SD[sampled], sample.weight_S[sampled]
-    if len(far_SD) < _SMALLEST_NEW:
-        return centroid_KD, 0
-    wanted = auto.choose(far_SD[: auto.SAMPLE], weight_S[: auto.SAMPLE], seed).clusters
-    new_KD = fit(far_SD, weight_S, wanted, seed, tries=_TRIES)
-    part = contents.only(far)
-    new_label, new_similarity = assign(source, part, new_KD, sample.centre_D, lambda rows: None)
-    nearer = new_similarity > similarity_U[far]
-    large = np.bincount(new_label[nearer], minlength=len(new_KD)) >= _SMALLEST_NEW
-    moved = nearer & large[new_label]
-    order, renumbered = number(new_label[moved], part.multiplicity[moved])
-    label_U[far[moved]] = len(centroid_KD) + renumbered
-    similarity_U[far[moved]] = new_similarity[moved]
-    return np.concatenate([centroid_KD, new_KD[order]]), len(order)

@@ -8,24 +8,36 @@ from typing import Any
 import numpy as np
 
 from formats.clusters import Clusters
-from formats.errors import ClusterCliError
+from formats.errors import ClusterCliError, DataError
+from stages.inspect.mix import Mix, find_mix
 
 WIDTH = 100  # characters of an example's one line
 
 
-def cards(source: Clusters, examples: int = 3) -> tuple[list[dict[str, Any]], str | None]:
-    """A card for every cluster, and why examples have no text (None when they have).
+def cards(source: Clusters, examples: int = 3, by: str | None = None) -> dict[str, Any]:
+    """A card for every cluster.
+
+    Args:
+        source: the map.
+        examples: how many typical and how many unusual ones.
+        by: column of the data whose values are counted; the first that looks like a source if None.
 
     Returns:
-        for each cluster ``cluster``, ``size``, ``share`` (of the clustered rows), ``tokens``,
-        ``mean_similarity``, ``mean_loss`` (over its distinct examples), ``typical`` and ``unusual``:
-        ``{"row", "similarity", "text"}``, the most and the least similar to the centroid.
+        ``examples_missing``: why examples have no text, None when they have; ``mixed_by``: the column
+        that was counted, None without one; and ``clusters``: for each ``cluster``, ``size``, ``share``
+        (of the clustered rows), ``tokens``, ``mean_similarity``, ``mean_loss`` (over its distinct
+        examples), ``typical`` and ``unusual``: ``{"row", "similarity", "text"}``, the most and the
+        least similar to the centroid, and ``mix``, see ``stages.inspect.mix``.
+
+    Raises:
+        SettingError: no row has the column ``by``.
+        DataError: ``by`` is given, but the data are not there.
     """
     similarity, loss = source.column("similarity"), source.column("loss")
     tokens, total = source.column("tokens"), max(1, int(source.size.sum()))
     chosen = _extremes(source, similarity, examples)
     rows = {row for pair in chosen for part in pair for row in part}
-    texts, missing = _texts(source, rows)
+    texts, mix, missing = _look_up(source, rows, by)
     made = []
     for cluster, (typical, unusual) in enumerate(chosen):
         members = (source.label == cluster) & source.distinct
@@ -39,9 +51,10 @@ def cards(source: Clusters, examples: int = 3) -> tuple[list[dict[str, Any]], st
                 "mean_loss": _mean(loss[members]),
                 "typical": [_example(row, similarity, texts) for row in typical],
                 "unusual": [_example(row, similarity, texts) for row in unusual],
+                "mix": mix.of(cluster) if mix else [],
             }
         )
-    return made, missing
+    return {"clusters": made, "examples_missing": missing, "mixed_by": mix.by if mix else None}
 
 
 def _mean(values: np.ndarray) -> float | None:
@@ -68,16 +81,25 @@ def _example(row: int, similarity: np.ndarray, texts: dict[int, str]) -> dict[st
     return {"row": row, "similarity": round(float(similarity[row]), 4), "text": texts.get(row)}
 
 
-def _texts(source: Clusters, rows: set[int]) -> tuple[dict[int, str], str | None]:
+def _look_up(
+    source: Clusters, rows: set[int], by: str | None
+) -> tuple[dict[int, str], Mix | None, str | None]:
+    """Texts of the rows, the mix of sources, and why there are none."""
     from formats.data import open_reference
 
     try:
         with open_reference(source.header.dataset, source.path.parent) as dataset:
-            return {row: one_line(dataset[row].messages) for row in sorted(rows)}, None
+            texts = {row: one_line(dataset[row].messages) for row in sorted(rows)}
+            return texts, find_mix(source, dataset, by), None
     except ClusterCliError as error:
-        return {}, error.problem
+        if by:
+            raise
+        return {}, None, error.problem
     except (KeyError, IndexError):
-        return {}, f"{source.path} does not say where its data are"
+        problem = f"{source.path} does not say where its data are"
+    if by:
+        raise DataError(f"the column {by!r} cannot be counted: {problem}", fix="leave --by out")
+    return {}, None, problem
 
 
 def one_line(messages: list[dict[str, Any]]) -> str:

@@ -25,11 +25,26 @@ def origin(path: Path, header: Header) -> list[dict[str, Any]]:
     """
     if header.kind == "signatures":
         return [*_data(path.parent, header), _model(header)]
-    found = [_artifact(path.parent, item) for item in header.inputs[:1]]
-    models = [
-        _entry(item["path"], "model", UNCHECKED, item["sha256"]) for item in header.inputs[1:2]
-    ]
-    return found + models
+    return [_input(path.parent, item, header.kind) for item in header.inputs]
+
+
+def _input(folder: Path, item: dict[str, Any], reader: str) -> dict[str, Any]:
+    """An artifact, a file that was read beside it, or the model of a run or an evaluation."""
+    path = Path(os.path.normpath(folder / item["path"]))
+    if path.is_file() and not _is_artifact(path):
+        found = _state_of_file(str(path), item["sha256"])
+        return _entry(str(path), "data", found, item["sha256"], rows=item.get("rows"))
+    if reader in ("run", "evaluation") and not _is_artifact(path) and item.get("rows") is None:
+        return _entry(item["path"], "model", UNCHECKED, item["sha256"])
+    return _artifact(folder, item)
+
+
+def _is_artifact(path: Path) -> bool:
+    try:
+        find_kind(path)
+    except ArtifactError:
+        return False
+    return True
 
 
 def _entry(path: str, kind: str, state: str, sha256: str | None, **more: Any) -> dict[str, Any]:

@@ -11,32 +11,53 @@ import numpy as np
 
 from formats import allocation, artifacts, runs, selection, signatures
 from formats.clusters import Clusters
+from formats.comparison import Comparison
+from formats.errors import SettingError
+from formats.evaluation import Evaluation
 from formats.kinds import artifact_path, find_kind
 from stages.inspect.cards import cards
 from stages.inspect.origin import origin
+from stages.inspect.plot import plot
 
 ROWS = 5
 _SHOWN_DIMS = 4
+_LONG = ("examples", "trials")  # one entry per row or training: the first of them stand in ``rows``
 
 
-def inspect(path: Path, *, rows: int = ROWS, examples: int = 3) -> dict[str, Any]:
+def inspect(
+    path: Path,
+    *,
+    rows: int = ROWS,
+    examples: int = 3,
+    by: str | None = None,
+    picture: Path | None = None,
+) -> dict[str, Any]:
     """Everything worth knowing about an artifact, from its header and its first rows.
 
     Args:
         path: of any artifact, or of its header file.
         rows: how many first rows.
         examples: how many typical and how many unusual examples of each cluster.
+        by: of a cluster map, the column of the data to count in each cluster; by default the first
+            that looks like a source (see ``stages.inspect.mix``).
+        picture: of a cluster map, where to draw it (see ``stages.inspect.plot``).
 
     Returns:
         ``path``, ``kind``, the header's fields, ``origin`` (see ``stages.inspect.origin``), ``rows``
-        (the first ones), and of a cluster map ``clusters`` (see ``stages.inspect.cards``) and
-        ``examples_missing``: why the examples' texts cannot be shown, None when they can.
+        (the first ones), and of a cluster map ``clusters``, ``mixed_by`` and ``examples_missing``
+        (see ``stages.inspect.cards``).
 
     Raises:
         ArtifactError: it is no artifact, incomplete, or damaged where it was read.
+        SettingError: ``by`` or ``picture`` for something that is no cluster map; no row has the
+            column; matplotlib is missing, or does not know the picture's ending.
+        DataError: ``by`` is given, but the data are not there.
     """
     path = artifact_path(path)
     kind = find_kind(path)
+    for flag, value in (("--by", by), ("--plot", picture)):
+        if value is not None and kind != "clusters":
+            raise SettingError(f"{path} is of the kind {kind}: {flag} is for cluster maps")
     header = artifacts.read_header(path, kind)
     found = {
         "path": str(path),
@@ -47,11 +68,14 @@ def inspect(path: Path, *, rows: int = ROWS, examples: int = 3) -> dict[str, Any
         "origin": origin(path, header),
         "params": header.params,
         "stats": header.stats,
-        **header.extra,
+        **{name: value for name, value in header.extra.items() if name not in _LONG},
         "rows": _FIRST[kind](path, rows),
     }
     if kind == "clusters":
-        found["clusters"], found["examples_missing"] = cards(Clusters.open(path), examples)
+        source = Clusters.open(path)
+        if picture is not None:
+            plot(source, picture)
+        found |= cards(source, examples, by)
     return found
 
 
@@ -127,12 +151,33 @@ def _run(path: Path, rows: int) -> list[dict[str, Any]]:
     return lines if len(lines) <= rows else [*lines[: rows - 1], lines[-1]]
 
 
+def _evaluation(path: Path, rows: int) -> list[dict[str, Any]]:
+    columns = Evaluation.open(path).examples
+    names = [name for name in columns if name != "groups"]
+    groups = columns.get("groups", {})
+    return [
+        {name: columns[name][i] for name in names} | {name: groups[name][i] for name in groups}
+        for i in range(min(rows, len(columns["row"])))
+    ]
+
+
+def _comparison(path: Path, rows: int) -> list[dict[str, Any]]:
+    metric = artifacts.read_header(path, "comparison").params["metric"]
+    shown = ("arm", "rows", "training_tokens", "training_seconds", "selecting_seconds")
+    return [
+        {name: arm[name] for name in shown} | {metric: arm["quality"][metric]["mean"]}
+        for arm in Comparison.open(path).arms[:rows]
+    ]
+
+
 _FIRST = {
     "signatures": _signatures,
     "clusters": _clusters,
     "selection": _selection,
     "allocation": _allocation,
     "run": _run,
+    "evaluation": _evaluation,
+    "comparison": _comparison,
 }
 
 

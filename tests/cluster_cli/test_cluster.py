@@ -66,3 +66,41 @@ def test_reuse(signatures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == (
         "error: --extend needs an older map; add --reuse clusters.zarr\n"
     )
+
+
+def test_ranks_and_rounds(signatures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = signatures.parent / "clusters.zarr"
+    arguments = ["cluster", str(signatures), "-o", str(output), "-k", "3", "--sample", "20"]
+    assert run([*arguments, "--rounds", "2", "--ranks", "2", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["params"]["rounds"] == 2
+    assert said.err.splitlines()[-1].startswith("35 rows (35 distinct) in 3 clusters")
+    assert run([*arguments, "--rounds", "-1"]) == 2
+    assert "-1 is not in the range x>=0" in capsys.readouterr().err
+    hosts = signatures.parent / "hosts"
+    hosts.write_text("localhost slots=3\n")
+    assert run([*arguments, "--ranks", "2", "--hostfile", str(hosts)]) == 2
+    assert "has 3 slots, but 2 ranks are to run" in capsys.readouterr().err
+
+
+def test_every_option_belongs_into_a_pipeline() -> None:
+    """What the [cluster] section of a cluster.toml does not know asks for something else."""
+    from cluster_cli.cluster import command
+    from cluster_cli.pipeline import foreign
+
+    assert foreign("cluster", command) == {"as_json", "force"}
+
+
+def test_cards_and_picture(signatures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, picture = signatures.parent / "clusters.zarr", signatures.parent / "map.png"
+    run(["-q", "cluster", str(signatures), "-o", str(output), "-k", "3"])
+    assert run(["inspect", str(output), "--plot", str(picture)]) == 0
+    said = capsys.readouterr()
+    assert f"drew {picture}" in said.err
+    assert "cluster 0: 20 rows (57.1%)" in said.out
+    assert picture.stat().st_size > 10_000
+    assert run(["inspect", str(output), "--by", "topic"]) == 1
+    assert capsys.readouterr().err == (
+        f"error: the column 'topic' cannot be counted: {output} does not say where its data are; "
+        "leave --by out\n"
+    )

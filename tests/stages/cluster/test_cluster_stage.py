@@ -6,17 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
 from formats.clusters import Clusters
 from formats.errors import ArtifactError, SettingError
 from formats.signatures import DUPLICATE, EMPTY_RESPONSE, NONFINITE, OK, TRUNCATED
 from stages.cluster import cluster
 from stages.cluster.assign import nearest
-from stages.cluster.auto import choose, knee
 from stages.cluster.contents import draw, find_contents
-from stages.cluster.fit import unit
 from stages.cluster.mapping import number
 from tests.synthetic import Notes, lessons, make_ids, write_signatures
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
 
 COLUMNS = ("label", "similarity", "centroid", "centre", "size", "tokens", "spread")
 
@@ -147,6 +151,30 @@ def test_other_seeds_may_differ_and_equal_seeds_do_not(tmp_path: Path) -> None:
     assert tables(tmp_path / "a.zarr") != tables(tmp_path / "c.zarr")
 
 
+def test_rounds_over_all_rows_improve_a_map_of_a_sample(tmp_path: Path) -> None:
+    """A sample of 60 of 600 rows: moving the centroids to all rows brings every row nearer."""
+    rows, lesson = lessons([200, 200, 200], dims=48, noise=1.5)
+    path = write_signatures(tmp_path / "s.zarr", rows)
+    found = []
+    for rounds in (0, 1, 3):
+        notes = Notes()
+        more = {"clusters": 3, "sample": 60, "rounds": rounds}
+        found.append(cluster(path, tmp_path / f"{rounds}.zarr", reporter=notes, **more))
+        assert notes.messages[0] == "fitting 3 clusters on 60 of 600 distinct examples"
+    similarity = [header.stats["mean_similarity"] for header in found]
+    assert similarity[0] + 0.02 < similarity[1] <= similarity[2] + 1e-6
+    assert [header.params.get("rounds") for header in found] == [0, None, 3]
+    assert len({header.key for header in found}) == 3
+    assert adjusted_rand_score(lesson, Clusters.open(tmp_path / "3.zarr").label) > 0.95
+
+
+def test_rounds_mean_nothing_where_all_rows_were_fitted(tmp_path: Path) -> None:
+    path = write_signatures(tmp_path / "s.zarr", lessons([30, 20], noise=1.5)[0])
+    for rounds in (0, 5):
+        cluster(path, tmp_path / f"{rounds}.zarr", clusters=4, rounds=rounds)
+    assert tables(tmp_path / "0.zarr") == tables(tmp_path / "5.zarr")
+
+
 def test_up_to_date_and_force(tmp_path: Path) -> None:
     rows, _ = lessons([10, 10])
     path = write_signatures(tmp_path / "s.zarr", rows)
@@ -198,6 +226,7 @@ def test_nothing_usable(tmp_path: Path) -> None:
         ({"clusters": 0}, "the number of clusters is 0; give a positive number, or auto"),
         ({"clusters": "many"}, "the number of clusters is 'many'; give a positive number, or auto"),
         ({"sample": 0}, "the sample is 0 rows; give a positive number"),
+        ({"rounds": -1}, "there are -1 rounds over all rows; give 0 or more"),
         (
             {"clusters": 20, "memory": 1024},
             "20 clusters need a sample of at least as many rows, but 0.0 GiB hold 8; "
@@ -219,22 +248,7 @@ def test_auto_finds_the_lessons(tmp_path: Path) -> None:
     header = cluster(path, tmp_path / "c.zarr", reporter=notes)
     assert 7 <= header.stats["clusters"] <= 10
     assert notes.messages[0] == header.stats["auto"]["reason"]
-    assert "knee" in header.stats["auto"]["reason"]
-
-
-def test_auto_on_noise_needs_no_structure() -> None:
-    noise = unit(np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32))
-    choice = choose(noise, np.ones(40), seed=0)
-    assert choice.clusters in [entry["clusters"] for entry in choice.curve]
-
-
-def test_knee() -> None:
-    x = np.arange(5.0)
-    assert knee(x, np.array([0, 3, 3.5, 3.8, 4.0])) == 1
-    assert knee(x, np.array([0, 1, 2, 3, 4.0])) == 0
-    assert knee(x, np.array([4, 3, 2, 1, 0.0])) == 0
-    assert knee(x, np.array([0, 2, 4, 3, 2.0])) == 0  # straight up to its maximum
-    assert knee(x, np.array([0, 3, 4, 3, 2.0])) == 1
+    assert set(header.stats["auto"]["curve"][0]) == {"clusters", "information", "similarity"}
 
 
 def test_nearest_breaks_ties_by_the_lower_number() -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from formats import artifacts, blocks
 from formats.clusters import Clusters
+from formats.data import open_dataset
+from formats.errors import DataError, SettingError
 from stages.cluster import cluster
 from stages.inspect import inspect
 from stages.inspect.cards import cards, one_line
 from stages.inspect.report import as_lines
-from tests import prepared
+from tests import prepared, tiny
 from tests.synthetic import lessons, write_signatures
 
 
@@ -94,8 +98,10 @@ def test_cards_agree_with_the_arrays(tmp_path: Path) -> None:
     source = write_signatures(tmp_path / "s.zarr", lessons([50, 30, 3], noise=0.5)[0])
     cluster(source, tmp_path / "c.zarr", clusters=3)
     opened = Clusters.open(tmp_path / "c.zarr")
-    made, missing = cards(opened, 2)
-    assert missing is not None  # the made-up signatures have no data
+    found = cards(opened, 2)
+    made = found["clusters"]
+    assert found["examples_missing"] is not None  # the made-up signatures have no data
+    assert found["mixed_by"] is None
     label, similarity = opened.label, opened.column("similarity")
     for card in made:
         rows = [row for row in range(83) if label[row] == card["cluster"]]
@@ -112,8 +118,6 @@ def test_cards_agree_with_the_arrays(tmp_path: Path) -> None:
 
 
 def test_cards_show_the_rows_themselves(work: Path) -> None:
-    from tests import tiny
-
     rows = tiny.questions(prepared.ROWS)
     for card in inspect(work / "clusters.zarr")["clusters"]:
         for example in card["typical"] + card["unusual"]:
@@ -150,3 +154,95 @@ def test_nested_figures_become_dotted_names() -> None:
         ("e", "[1, 2]"),
         ("f", "x" * 97 + "..."),
     ]
+
+
+def sourced(folder: Path, rows: list[dict[str, Any]], files: int = 1) -> Path:
+    """A map of two lessons, 20 and 10 rows, over data with these columns, in so many files."""
+    made, lesson = lessons([20, 10], noise=0.2)
+    order = np.argsort(lesson, kind="stable")
+    write_signatures(folder / "s.zarr", made[order])
+    parts = np.array_split(np.arange(len(rows)), files)
+    paths = [
+        tiny.write_jsonl(folder / f"part{at}.jsonl", [rows[row] for row in part])
+        for at, part in enumerate(parts)
+    ]
+    with open_dataset([str(path) for path in paths]) as dataset:
+        reference = dataset.reference(folder)
+    header = artifacts.read_header(folder / "s.zarr", "signatures")
+    blocks.seal(folder / "s.zarr", replace(header, dataset=reference).to_json())
+    cluster(folder / "s.zarr", folder / "c.zarr", clusters=2)
+    return folder / "c.zarr"
+
+
+def rows_with(**columns: Any) -> list[dict[str, Any]]:
+    """30 questions with further columns, each a function of the row's number."""
+    return [
+        {**row, **{name: value(at) for name, value in columns.items()}}
+        for at, row in enumerate(tiny.questions(30))
+    ]
+
+
+def test_cards_count_the_sources(tmp_path: Path) -> None:
+    """The first lesson is 15 of exams and 5 of forums, the second is all forums."""
+    origin = {"Source": lambda at: "exams" if at < 15 else "forums", "topic": lambda at: at % 3}
+    path = sourced(tmp_path, rows_with(**origin))
+    found = inspect(path)
+    assert found["mixed_by"] == "Source"
+    assert [card["mix"] for card in found["clusters"]] == [
+        [
+            {"value": "exams", "rows": 15, "share": 0.75},
+            {"value": "forums", "rows": 5, "share": 0.25},
+        ],
+        [{"value": "forums", "rows": 10, "share": 1.0}],
+    ]
+    by_topic = inspect(path, by="topic")
+    assert by_topic["mixed_by"] == "topic"
+    assert [part["value"] for part in by_topic["clusters"][0]["mix"]] == ["0", "1", "2"]
+
+
+def test_what_is_no_source_is_passed_over(tmp_path: Path) -> None:
+    """One value says nothing, a value per row is a name, a mostly empty column is no source."""
+    columns = {
+        "source": lambda at: "all the same",
+        "origin": lambda at: ["a", "list"],
+        "category": lambda at: "rare" if at < 2 else None,
+        "domain": lambda at: None if at == 3 else at % 2,
+    }
+    found = inspect(sourced(tmp_path, rows_with(**columns)))
+    assert found["mixed_by"] == "domain"
+    assert sum(part["rows"] for card in found["clusters"] for part in card["mix"]) == 29
+
+
+def test_several_files_are_sources_where_no_column_says_more(tmp_path: Path) -> None:
+    found = inspect(sourced(tmp_path, tiny.questions(30), files=2))
+    assert found["mixed_by"] == "file"
+    assert found["clusters"][1]["mix"] == [{"value": "part1.jsonl", "rows": 10, "share": 1.0}]
+
+
+def test_no_source_is_no_mix(tmp_path: Path) -> None:
+    found = inspect(sourced(tmp_path, tiny.questions(30)))
+    assert found["mixed_by"] is None
+    assert [card["mix"] for card in found["clusters"]] == [[], []]
+
+
+def test_a_named_column_must_be_there(tmp_path: Path) -> None:
+    path = sourced(tmp_path, rows_with(topic=lambda at: at % 2))
+    with pytest.raises(SettingError) as error:
+        inspect(path, by="skill")
+    assert str(error.value) == (
+        "no row has a column 'skill'; its columns are question, answer, topic"
+    )
+    (tmp_path / "part0.jsonl").unlink()
+    with pytest.raises(DataError, match="part0.jsonl is missing"):
+        inspect(path, by="topic")
+    assert inspect(path)["mixed_by"] is None
+
+
+@pytest.mark.parametrize("option", ["by", "picture"])
+def test_cards_and_pictures_are_of_maps(work: Path, option: str, tmp_path: Path) -> None:
+    flag = {"by": "--by", "picture": "--plot"}[option]
+    with pytest.raises(SettingError) as error:
+        inspect(work / "selection.jsonl", **{option: tmp_path / "a.png"})
+    assert str(error.value) == (
+        f"{work / 'selection.jsonl'} is of the kind selection: {flag} is for cluster maps"
+    )
