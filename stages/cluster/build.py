@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ def build(job: Job, team: Team, reporter: Reporter) -> None:
     Raises:
         ArtifactError: the signatures or the old map cannot be read, or hold nothing to cluster.
     """
+    began = time.monotonic()
     source = Signatures.open(job.signatures)
     old = Clusters.open(job.reuse) if job.reuse else None
     contents = find_contents(source.column("example_id"), source.column("status"))
@@ -44,6 +46,7 @@ def build(job: Job, team: Team, reporter: Reporter) -> None:
     if old is not None:
         clustered = arrays["label"] >= 0
         stats["drift"] = drift(old, arrays["label"][clustered], arrays["similarity"][clustered])
+    stats["seconds"] = round(time.monotonic() - began, 2)  # a part of what selecting costs
     header = _header(source, old, job, stats)
     clusters_format.write(artifacts.fresh_partial(job.output), arrays, header)
 
