@@ -13,6 +13,8 @@ def files(folder: Path) -> dict[str, bytes]:
         for path in folder.rglob("*")
         if path.is_file()
     }
-    root = json.loads(found["zarr.json"])
-    del root["attributes"]["stats"]["seconds"]
-    return {**found, "zarr.json": json.dumps(root).encode()}
+    for place in [name for name in found if Path(name).name == "zarr.json"]:
+        root = json.loads(found[place])
+        root.get("attributes", {}).get("stats", {}).pop("seconds", None)
+        found[place] = json.dumps(root).encode()
+    return found
