@@ -18,14 +18,26 @@ from stages.reporting import Console
 
 COMMANDS = (
     *settings.STAGES,
-    *("run", "status", "inspect", "validate", "key", "clean", "init", "completion"),
+    *("evaluate", "compare", "savings", "report"),
+    *("export", "run", "status", "inspect", "validate", "key"),
+    *("config", "clean", "init", "completion"),
 )
 
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 
 
+class ReaderGone(Exception):  # noqa: N818 - nothing went wrong
+    """Whoever read our output has closed it (``| head``)."""
+
+
 class LazyGroup(click.Group):
     """Imports a command's module only when that command is asked for."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error  # click would end it with 1
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -112,6 +124,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return USAGE
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "cluster-cli"
         return _say(f"{_one_line(error.format_message()).rstrip('.')}; see `{where} --help`", USAGE)
@@ -121,7 +136,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, str(error), error.exit_code, arguments)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", INTERRUPTED)
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderGone):
         return _broken_pipe()
     except OSError as error:
         return _fail(error, _one_line(str(error)), FAILED, arguments)

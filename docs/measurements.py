@@ -31,7 +31,10 @@ def spread(values: list[float], digits: int = 2) -> str:
 
 def page() -> str:
     """The whole page."""
-    parts = [_fidelity(), _frontier(), _speed(), _lessons(), _incremental()]
+    parts = [_fidelity(), _frontier(), _speed(), _lessons()]
+    for name, make in _FURTHER.items():
+        if (RESULTS / f"{name}.json").exists():
+            parts.append(make(read(name)))
     return "# Measurements\n\n" + "\n".join(parts)
 
 
@@ -161,8 +164,7 @@ def _lesson_table(found: Json, title: str, model: str) -> str:
     )
 
 
-def _incremental() -> str:
-    found = read("incremental")
+def _incremental(found: Json) -> str:
     change = found["changed_file"]
     computed = change["stats"]["rows"] - change["stats"]["reused"]
     rows = [["rows", "seconds", "peak memory, MiB"]]
@@ -180,6 +182,51 @@ def _incremental() -> str:
         "Reproduce: `python tests/benchmarks/incremental.py MEDQUAD.jsonl --model STORIES -o "
         "incremental.json`.\n"
     )
+
+
+def _scale(found: Json) -> str:
+    rows = [
+        ["rows", "cluster, s", "peak, GiB", "select, s", "peak, GiB", "agreement with the lessons"]
+    ]
+    for line in found["results"]:
+        rows.append(
+            [
+                f"{line['rows']:,}",
+                f"{line['cluster']['seconds']:,.0f}",
+                f"{line['cluster']['peak_gib']:.2f}",
+                f"{line['select']['seconds']:.1f}",
+                f"{line['select']['peak_gib']:.2f}",
+                f"{line['agreement']:.2f}",
+            ]
+        )
+    return (
+        "## Many rows: cluster and select\n\n"
+        f"Synthetic signatures of {found['clusters']:,} planted lessons in noise, {found['dims']:,} "
+        f"numbers each, {found['clusters']:,} clusters, {found['cores']} cores; wall seconds and peak "
+        "resident memory of the real commands; adjusted Rand index with the planted lessons.\n\n"
+        + table(*rows)
+        + "\nReproduce: `python tests/benchmarks/scale.py --rows 10000 100000 1000000 -o scale.json`.\n"
+    )
+
+
+def _allocation(found: Json) -> str:
+    rows = [["rows", "ranks", "seconds", "peak, GiB"]]
+    for line in found["results"]:
+        rows.append(
+            [
+                f"{line['rows']:,}",
+                f"{line['ranks']:,}",
+                f"{line['seconds']:,.0f}",
+                f"{line['peak_gib']:.2f}",
+            ]
+        )
+    return (
+        "## Many rows: allocate\n\nThe default strategy on a synthetic selection, the real command.\n\n"
+        + table(*rows)
+    )
+
+
+_FURTHER = {"incremental": _incremental, "scale": _scale, "allocation": _allocation}
 
 
 def plot_frontier() -> None:

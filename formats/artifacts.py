@@ -13,6 +13,7 @@ artifact or none.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -209,7 +210,7 @@ def locked(output: Path) -> Iterator[None]:
             fix="choose another output, or remove it yourself",
         )
     path = output.with_name(output.name + ".lock")
-    with _lock_file(path, output) as file:
+    with _lock_file(path, output) as file, _named(output):
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()} ({' '.join(sys.argv)[:200]})")
         file.flush()
@@ -219,6 +220,17 @@ def locked(output: Path) -> Iterator[None]:
             # Removed while still held; whoever waits on the removed name opens it anew.
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
+
+
+@contextlib.contextmanager
+def _named(output: Path) -> Iterator[None]:
+    """The error of a full disk names no file by itself; here it names the output."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise ArtifactError(f"cannot write {output}: {error.strerror}") from error
 
 
 def _may_replace(output: Path) -> bool:

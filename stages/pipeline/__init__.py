@@ -5,8 +5,9 @@ through artifacts; what happens here is knowing which artifact follows from whic
 output has with the key it would get, and calling the stage where the two differ.
 """
 
+from stages.pipeline.alone import status_of
 from stages.pipeline.chain import STAGES, Pipeline
 from stages.pipeline.running import run
 from stages.pipeline.states import State, keys, status
 
-__all__ = ["STAGES", "Pipeline", "State", "keys", "run", "status"]
+__all__ = ["STAGES", "Pipeline", "State", "keys", "run", "status", "status_of"]

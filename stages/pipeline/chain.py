@@ -191,12 +191,16 @@ def _expect_select(pipeline: Pipeline, before: Upstream | None) -> tuple[str | N
     assert before is not None
     given = arguments_of(select.expected, pipeline.arguments["select"])
     params, key = select.expected(before.key or "", **given)
-    return key if before.key else None, Facts(params, {before.path.name: short(before.key)})
+    inputs = {before.path.name: short(before.key)}
+    for item in select.further_inputs(**arguments_of(select.further_inputs, given)):
+        inputs[item.path.name] = short(item.sha256)
+    return key if before.key else None, Facts(params, inputs)
 
 
 def _expect_allocate(pipeline: Pipeline, before: Upstream | None) -> tuple[str | None, Facts]:
     assert before is not None
     given = arguments_of(allocate.expected, pipeline.arguments["allocate"])
+    given["measured"] = pipeline.arguments["allocate"].get("signatures") is not None
     content = UNSEEN if before.imagined else content_hash(before.path) if before.header else None
     params, key = allocate.expected([before.key or "", content or ""], **given)
     known = content is not None and before.key is not None
@@ -210,7 +214,7 @@ def _recorded(header: Header) -> Facts:
 def _expect_train(pipeline: Pipeline, before: Upstream | None) -> tuple[str | None, Facts]:
     assert before is not None
     given = dict(pipeline.arguments["train"])
-    files = find_model(given.pop("model"))
+    files = find_model(train.first_model(given.pop("model"), given.get("init_from")))
     params, key = train.expected(before.key or "", files, **given)
     manifest = file_sha256(stamp(before.path, "allocation")) if before.header else None
     inputs = {before.path.name: short(manifest), "model": short(files.weights_sha256)}

@@ -21,7 +21,7 @@ class State:
     """What became of one stage's output.
 
     Attributes:
-        stage: its name.
+        stage: its name; empty where nothing tells it.
         state: fresh; stale (would be made differently now); incomplete (a killed run can be gone on
             with); missing.
         output: the artifact.
@@ -167,7 +167,12 @@ def _difference(name: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator
     # What an older version did not know is as good as what is not set.
     before, now = old.get(name), new.get(name)
     if _plain(before) != _plain(now):
-        yield f"{name}: {_shown(before)} -> {_shown(now)}"
+        yield difference(name, before, now)
+
+
+def difference(name: str, old: Any, new: Any) -> str:
+    """``field: old -> new``."""
+    return f"{name}: {_shown(old)} -> {_shown(new)}"
 
 
 def _plain(value: Any) -> Any:
@@ -191,16 +196,20 @@ class _Progress:
 def _progress(name: str, output: Path, expected: str | None) -> _Progress:
     """What a killed run left in ``<output>.partial``, where the stage can go on with it."""
     half = artifacts.partial(output)
-    if not half.is_dir():
-        return _Progress()
-    look = {"score": _scored, "train": _trained}.get(name)
-    found = look(half) if look else None
+    found = half_done(half) if name in ("score", "train") else None
     if found is None:
         return _Progress()
     key, note = found
     if key == expected:
         return _Progress(True, (note,))
     return _Progress(False, (f"{half.name} has {note} of other settings; only --force drops it",))
+
+
+def half_done(half: Path) -> tuple[str, str] | None:
+    """The key of what a killed run left to go on with, and how far it came; None when there is nothing."""
+    if not half.is_dir():
+        return None
+    return _scored(half) if (half / "zarr.json").exists() else _trained(half)
 
 
 def _scored(half: Path) -> tuple[str, str] | None:

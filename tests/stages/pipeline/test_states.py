@@ -14,9 +14,10 @@ import pytest
 
 from formats import artifacts
 from formats.errors import ArtifactMissingError, SettingError
-from formats.fingerprints import digest
+from formats.fingerprints import digest, file_sha256
 from formats.signatures import PENDING
-from stages.pipeline import Pipeline, State, keys, status
+from stages.models import find_model
+from stages.pipeline import Pipeline, State, keys, run, status
 from stages.pipeline.chain import LINKS, UNSEEN
 from tests import prepared, tiny
 from tests.stages.pipeline.pipelines import STAGES, pipeline
@@ -92,6 +93,7 @@ MATTERS: list[tuple[str, dict[str, Any], str]] = [
     ("cluster", {"centre": False}, "centre: true -> false"),
     ("cluster", {"seed": 1}, "seed: 0 -> 1"),
     ("cluster", {"sample": 20}, "sample: 50000 -> 20"),
+    ("cluster", {"rounds": 0}, "rounds: none -> 0"),
     ("select", {"fraction": 0.5}, "fraction: 0.31 -> 0.5"),
     ("select", {"seed": 1}, "seed: 0 -> 1"),
     ("select", {"within": "nearest"}, "within: farthest -> nearest"),
@@ -99,6 +101,8 @@ MATTERS: list[tuple[str, dict[str, Any], str]] = [
     ("select", {"quota": "sqrt"}, "quota: equal -> sqrt"),
     ("select", {"trim": 0.1}, "trim: 0.01 -> 0.1"),
     ("select", {"weights": False}, "weights: true -> false"),
+    ("select", {"min_per_cluster": 2}, "min_per_cluster: none -> 2"),
+    ("select", {"stratify": "answer"}, "stratify: none -> answer"),
     ("allocate", {"ranks": 2}, "ranks: 1 -> 2"),
     ("allocate", {"strategy": "random"}, "strategy: disjoint -> random"),
     ("allocate", {"micro_batch": 2}, "micro_batch: 4 -> 2"),
@@ -133,6 +137,7 @@ def test_a_setting_redoes_its_stage_and_those_after_it(
         ("score", {"batch_tokens": 100}),
         ("score", {"ranks": 2}),
         ("cluster", {"memory": 1 << 30}),
+        ("cluster", {"ranks": 2}),
         ("train", {"zero_stage": 2}),
         ("train", {"gradient_checkpointing": True}),
         ("train", {"keep": 5}),
@@ -209,6 +214,46 @@ def test_a_selection_edited_by_hand_redoes_what_comes_after(work: Path) -> None:
     state, (reason,) = found["allocate"]
     assert state == "stale"
     assert reason.startswith("selection.jsonl: ")
+
+
+def test_files_that_select_reads_are_inputs(work: Path) -> None:
+    for name, text in (("keep.txt", "3\n"), ("drop.txt", "5\n")):
+        (work / name).write_text(text)
+    lists: dict[str, Any] = {"must_include": Path("keep.txt"), "exclude": Path("drop.txt")}
+    chain = pipeline(select={**lists, "stratify": "answer", "fraction": 0.9})
+    assert said(chain)["select"][1][-2:] == [
+        f"{name}: none -> {file_sha256(work / name)[:12]}" for name in ("keep.txt", "drop.txt")
+    ]
+    run(chain, since="select", until="select")
+    assert said(chain, until="select")["select"] == ("fresh", [])
+    old = file_sha256(work / "keep.txt")[:12]
+    (work / "keep.txt").write_text("4\n")
+    new = file_sha256(work / "keep.txt")[:12]
+    assert said(chain, until="select")["select"] == ("stale", [f"keep.txt: {old} -> {new}"])
+
+
+def test_a_target_is_an_input(work: Path) -> None:
+    target = Path("work/signatures.zarr")
+    chain = pipeline(select={"target": target})
+    key = artifacts.read_header(target, "signatures").key
+    reasons = ["target: none -> true", f"signatures.zarr: none -> {key[:12]}"]
+    assert said(chain)["select"] == ("stale", reasons)
+    run(chain, since="select", until="select")
+    assert said(chain, until="select")["select"] == ("fresh", [])
+
+
+def test_a_plan_measured_in_signature_space_is_fresh_once_made(work: Path) -> None:
+    chain = pipeline(allocate={"signatures": Path("work/signatures.zarr")})
+    assert said(chain)["allocate"] == ("stale", ["measured: none -> true"])
+    run(chain, since="allocate", until="allocate")
+    assert said(chain, until="allocate")["allocate"] == ("fresh", [])
+
+
+def test_a_run_that_goes_on_from_another_is_made_from_its_model(here: Path) -> None:
+    old = find_model("model").weights_sha256[:12]
+    new = find_model("work/run/model").weights_sha256[:12]
+    chain = pipeline(train={"init_from": Path("work/run")})
+    assert said(chain)["train"] == ("stale", [f"model: {old} -> {new}"])
 
 
 def test_half_done_signatures_are_incomplete(work: Path) -> None:
