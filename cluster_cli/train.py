@@ -19,7 +19,13 @@ from cluster_cli.options import (
 
 @click.command("train")
 @click.argument("allocation", type=PATH)
-@click.option("-m", "--model", required=True, help="Folder, GGUF file or Hugging Face name.")
+@click.option("-m", "--model", help="Folder, GGUF file or Hugging Face name.")
+@click.option(
+    "--init-from",
+    type=PATH,
+    metavar="RUN",
+    help="Go on from the model of a finished run, in place of --model.",
+)
 @output_option("The run folder to write.")
 @click.option(
     "--learning-rate", type=float, help="The highest rate.  [default: 2e-5, or DeepSpeed's file]"
@@ -40,6 +46,11 @@ from cluster_cli.options import (
     "--zero-stage",
     type=click.IntRange(0, 3),
     help="What DeepSpeed spreads over the ranks.  [default: 2, or the file]",
+)
+@click.option(
+    "--offload",
+    type=click.Choice(["optimizer", "parameters"]),
+    help="Keep the optimizer's state, or the weights too, in the machine's memory.",
 )
 @click.option(
     "--deepspeed",
@@ -79,6 +90,11 @@ from cluster_cli.options import (
 @click.option("--lora-alpha", type=float, help="Their scale.  [default: twice the rank]")
 @click.option("--lora-dropout", type=float, default=0.0, show_default=True)
 @click.option(
+    "--quantize",
+    type=click.Choice(["4bit"]),
+    help="With --lora: hold the frozen weights so (QLoRA; needs a CUDA GPU).",
+)
+@click.option(
     "--eval-data", multiple=True, type=PATH, help="Evaluate on this file too; repeatable."
 )
 @click.option(
@@ -110,7 +126,7 @@ from cluster_cli.options import (
 @json_option
 @click.pass_obj
 def command(
-    reporter: Any, allocation: Path, model: str, output: Path, as_json: bool, **settings: Any
+    reporter: Any, allocation: Path, model: str | None, output: Path, as_json: bool, **settings: Any
 ) -> None:
     """Fine-tune MODEL on ALLOCATION with one DeepSpeed process per rank.
 

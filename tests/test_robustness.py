@@ -64,8 +64,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
-    """2,000 lines are more than a pipe holds, so the writer is still writing when ``head`` has gone."""
-    write_clusters(tmp_path / "clusters.zarr", np.repeat([0, 1, 2, 3], 500))
+    """40,000 lines are more than a pipe and a reader hold: the writer still writes when ``head`` is gone."""
+    write_clusters(tmp_path / "clusters.zarr", np.repeat([0, 1, 2, 3], 10_000))
     line = f"{COMMAND} select clusters.zarr --method all -o - | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", line],

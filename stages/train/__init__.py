@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from formats import artifacts
 from formats.allocation import Allocation
 from formats.artifacts import Header
-from formats.errors import ArtifactError
+from formats.errors import SettingError
 from formats.fingerprints import digest
-from stages.launch import launch
+from formats.kinds import artifact_path
 from stages.models import ModelFiles, find_model
 from stages.reporting import Reporter, Silent, duration
-from stages.train import checkpoints, config, plan
-from stages.train.settings import FILE, Settings
-from stages.workers import die_with_parent, inside_launch, world
+from stages.train import config, monitors, running
+from stages.train import quantize as quantization
+from stages.train.settings import Settings
+from stages.workers import inside_launch, world
 
 VERSION = 1
-
-# How long the ranks may take to write a checkpoint when the run is asked to stop.
-SAVING_SECONDS = 600.0
 
 
 def train(
     allocation: Path | str,
-    model: Path | str,
+    model: Path | str | None,
     output: Path | str,
     *,
+    init_from: Path | str | None = None,
     learning_rate: float | None = None,
     warmup: float = 0.03,
     weight_decay: float | None = None,
@@ -40,6 +38,7 @@ def train(
     zero_stage: int | None = None,
     deepspeed: Path | str | None = None,
     dtype: str = "auto",
+    offload: str | None = None,
     gradient_checkpointing: bool = False,
     seed: int = 0,
     max_length: int | None = None,
@@ -48,6 +47,7 @@ def train(
     lora: int | None = None,
     lora_alpha: float | None = None,
     lora_dropout: float = 0.0,
+    quantize: str | None = None,
     eval_data: Sequence[Path | str] = (),
     eval_every: int | None = None,
     patience: int | None = None,
@@ -68,16 +68,19 @@ def train(
 
     Args:
         allocation: the folder ``allocate`` wrote.
-        model: folder, GGUF file or Hugging Face name.
+        model: folder, GGUF file or Hugging Face name; not read where ``init_from`` is given.
         output: the run folder: ``model/``, ``metrics.jsonl``, ``run.json`` (see ``formats.runs``).
+        init_from: a finished run; its ``model/`` is trained on, with its tokenizer and a new optimizer.
         learning_rate: the highest; 2e-5 unless given here or in the DeepSpeed file.
         warmup: part of the steps over which the rate rises.
         weight_decay: of matrices (not of biases and norms); 0 unless given.
         schedule: cosine, linear or constant, unless the DeepSpeed file has a scheduler.
         clip: gradient norm to clip at; 1.0 unless given here or a DeepSpeed file is used.
-        zero_stage: 0 to 3; 2 unless given here or a DeepSpeed file is used.
+        zero_stage: 0 to 3; 2 (3 to offload parameters) unless given here or a DeepSpeed file is used.
         deepspeed: a DeepSpeed configuration file; batch sizes come from the allocation.
         dtype: auto (bfloat16 where the GPU has it, else float32), float32, bfloat16 or float16.
+        offload: ``optimizer`` keeps the optimizer's state in the machine's memory and updates there;
+            ``parameters`` keeps the weights there too.
         gradient_checkpointing: compute activations twice to hold fewer.
         seed: of dropout and newly made weights.
         max_length: tokens per example; as the allocation was made unless given.
@@ -88,6 +91,8 @@ def train(
             has them added in, ``adapter/`` has them alone. Needs the ``lora`` extra.
         lora_alpha: their scale; twice the rank unless given.
         lora_dropout: dropout before them.
+        quantize: ``4bit`` holds the frozen weights beside the adapters in 4 bits (QLoRA). Needs the
+            ``qlora`` extra and a CUDA GPU.
         eval_data: files to evaluate on, per source, before and after; read as the training data are.
         eval_every: steps between two evaluations meanwhile.
         patience: stop after so many evaluations in a row that bring no better loss.
@@ -116,6 +121,7 @@ def train(
     reporter = (reporter or Silent()) if world().rank == 0 else Silent()
     output = Path(output).absolute()
     opened = Allocation.open(Path(allocation).absolute())
+    model = first_model(model, init_from)
     files = find_model(model)
     settings = Settings(
         allocation=str(opened.path),
@@ -147,22 +153,46 @@ def train(
         eval_every=eval_every,
         patience=patience,
         keep_best=keep_best,
+        offload=offload,
+        quantize=quantize,
+        init_from=str(artifact_path(init_from).absolute()) if init_from else None,
     )
     settings.check(force=force)
-    config.build(settings, opened, "float32")  # contradictions show before anything is started
+    # Contradictions show before anything is started.
+    monitors.check(config.build(settings, opened, "float32"), settings.deepspeed_path)
     settings = settings.with_key(VERSION, _inputs(settings, opened.header.key, files))
     header = None if force else artifacts.fresh_header(output, "run", settings.key)
     if header is not None:
         reporter.message(f"{output.name} is up to date")
         artifacts.touch(output, "run")
         return header
+    if quantize:
+        quantization.check()
     if inside_launch():
-        _take_part(settings, opened, output, force, reporter)
+        running.take_part(settings, opened, output, force, reporter)
     else:
-        _start(settings, opened, output, force, Path(hostfile) if hostfile else None)
+        running.start(settings, opened, output, force, Path(hostfile) if hostfile else None)
     header = artifacts.read_header(output, "run")
     reporter.message(_closing(output, header.stats))
     return header
+
+
+def first_model(model: Path | str | None, init_from: Path | str | None) -> Path | str:
+    """The model that training begins with: that of the earlier run, where there is one.
+
+    Raises:
+        SettingError: neither is given.
+        ArtifactError: there is no such run, or it is not finished.
+    """
+    if init_from:
+        run = artifact_path(init_from)
+        artifacts.read_header(run, "run")
+        return run / "model"
+    if model is None:
+        raise SettingError(
+            "there is no model to train", fix="name one with --model, or a run with --init-from"
+        )
+    return model
 
 
 def expected(allocation: str, files: ModelFiles, **given: Any) -> tuple[dict[str, Any], str]:
@@ -170,17 +200,20 @@ def expected(allocation: str, files: ModelFiles, **given: Any) -> tuple[dict[str
 
     Args:
         allocation: the key of the allocation.
-        files: the model.
+        files: the model; with ``init_from``, that run's takes its place.
         given: arguments of ``train``; those that are left out have their defaults.
 
     Raises:
         SettingError: a value is out of range, or the DeepSpeed file cannot be read.
     """
     arguments = {name: p.default for name, p in inspect.signature(train).parameters.items()} | given
+    if arguments["init_from"]:
+        files = find_model(first_model(None, arguments["init_from"]))
     names = {field.name for field in dataclasses.fields(Settings)} & arguments.keys()
     path = arguments["deepspeed"]
     here = {"allocation": "", "model": files.name, "output": "", "quiet": True}
     here["eval_data"] = tuple(str(path) for path in arguments["eval_data"])
+    here["init_from"] = str(arguments["init_from"]) if arguments["init_from"] else None
     file = {
         "deepspeed": config.read_file(Path(path)) if path else None,
         "deepspeed_path": str(path),
@@ -197,84 +230,14 @@ def _inputs(settings: Settings, allocation: str, files: ModelFiles) -> dict[str,
         "model": files.weights_sha256,
         "tokenizer": files.tokenizer_sha256,
     }
+    if settings.init_from:
+        inputs["init_from"] = artifacts.read_header(artifact_path(settings.init_from), "run").key
     if settings.eval_data:
         from formats.data import DataOptions, find_sources
 
         found = find_sources(settings.eval_data, DataOptions())
         inputs["eval_data"] = digest([sha256 for _, sha256 in found])
     return inputs
-
-
-def _start(
-    settings: Settings, allocation: Allocation, output: Path, force: bool, hostfile: Path | None
-) -> None:
-    """Starts the ranks and publishes what they made."""
-    with _building(settings, allocation, output, force) as folder:
-        launch(
-            "stages.train.worker",
-            folder,
-            ranks=allocation.ranks,
-            hostfile=hostfile,
-            grace=SAVING_SECONDS,
-        )
-        _publish(output)
-
-
-def _take_part(
-    settings: Settings, allocation: Allocation, output: Path, force: bool, reporter: Reporter
-) -> None:
-    """Is one of the ranks that somebody else started; rank 0 also does what ``_start`` does."""
-    here = world()
-    plan.check_world(allocation, here.size)
-    from stages.train.worker import work
-
-    die_with_parent()
-    if here.rank == 0:
-        with _building(settings, allocation, output, force) as folder:
-            work(folder, settings, reporter, publish=lambda: _publish(output))
-    else:
-        work(artifacts.partial(output), settings, Silent())
-
-
-@contextlib.contextmanager
-def _building(
-    settings: Settings, allocation: Allocation, output: Path, force: bool
-) -> Iterator[Path]:
-    """The locked folder to build in, once the data are known to be the right ones."""
-    with artifacts.locked(output):
-        plan.check_data(allocation, settings.data)
-        built = artifacts.partial(output)
-        if not force and checkpoints.found(built):
-            _check_resumable(settings, built)
-        else:
-            artifacts.fresh_partial(output)
-        settings.write(built)
-        yield built
-
-
-def _check_resumable(settings: Settings, built: Path) -> None:
-    """A stopped run's checkpoints are used as asked, and never thrown away unasked.
-
-    Raises:
-        ArtifactError: they are another run's, or nobody said what to do with them.
-    """
-    step = checkpoints.step_of(checkpoints.found(built)[-1])
-    differences = Settings.read(built).differences(settings)
-    if differences:
-        raise ArtifactError(
-            f"{built} holds checkpoints of a run with {', '.join(differences)}",
-            fix="give that run's settings with --resume, or begin again with --force",
-        )
-    if not settings.resume:
-        raise ArtifactError(
-            f"{built} holds a checkpoint of this run at step {step}",
-            fix="go on with --resume, or begin again with --force",
-        )
-
-
-def _publish(output: Path) -> None:
-    (artifacts.partial(output) / FILE).unlink()
-    artifacts.commit(output)
 
 
 def _closing(output: Path, stats: dict[str, Any]) -> str:

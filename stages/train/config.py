@@ -76,6 +76,13 @@ def learning_rate(config: dict[str, Any], settings: Settings) -> float:
     return LEARNING_RATE if said is None else float(said)
 
 
+def pin_memory(config: dict[str, Any]) -> None:
+    """Offloads to memory that a GPU copies from while it computes, unless the file says otherwise."""
+    for name in ("offload_optimizer", "offload_param"):
+        if section := config["zero_optimization"].get(name):
+            section.setdefault("pin_memory", True)
+
+
 class _Filling:
     """A configuration on its way to being complete, and the problems met so far."""
 
@@ -113,9 +120,9 @@ class _Filling:
 
     def optimization(self, settings: Settings, steps: int) -> None:
         self.put("gradient_clipping", settings.clip, "--clip says", default=CLIP)
-        self.put(
-            "zero_optimization.stage", settings.zero_stage, "--zero-stage says", default=ZERO_STAGE
-        )
+        usual = 3 if settings.offload == "parameters" else ZERO_STAGE
+        self.put("zero_optimization.stage", settings.zero_stage, "--zero-stage says", default=usual)
+        self._memory(settings)
         self.config.setdefault("steps_per_print", 10**9)  # metrics.jsonl says it all
         zero = self.config["zero_optimization"]
         for name in [name for name, value in zero.items() if value == AUTO]:
@@ -144,6 +151,25 @@ class _Filling:
                     "warmup_num_steps": warm,
                     "total_num_steps": steps,
                 },
+            )
+
+    def _memory(self, settings: Settings) -> None:
+        """Where the optimizer's state and the parameters lie (ZeRO-Offload, Ren et al. 2021)."""
+        said, stage = f"--offload {settings.offload} says", zero_stage(self.config)
+        if settings.offload:
+            self.put("zero_optimization.offload_optimizer.device", "cpu", said)
+        if settings.offload == "parameters":
+            self.put("zero_optimization.offload_param.device", "cpu", said)
+        least = {"optimizer": 1, "parameters": 3}.get(str(settings.offload), 0)
+        if stage < least:
+            self.problems.append(
+                f"{self.path}: zero_optimization.stage is {stage}, but --offload {settings.offload} "
+                f"needs {least} or more"
+            )
+        if settings.quantize and stage == 3:
+            self.problems.append(
+                f"{self.path}: zero_optimization.stage is 3, but --quantize {settings.quantize} "
+                "needs 2 or less"
             )
 
     def precision(self, settings: Settings, dtype: str) -> None:

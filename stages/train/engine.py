@@ -55,7 +55,8 @@ def build_engine(
     """DeepSpeed's engine; the optimizer is AdamW unless the configuration has its own.
 
     AdamW as of Loshchilov and Hutter 2019 (decoupled weight decay), as PyTorch implements it; its fused
-    kernel on a GPU.
+    kernels on a GPU, and on the CPU where the optimizer's state is offloaded to it. (DeepSpeed's own CPU
+    Adam, which a configuration file can name, is compiled on the spot and needs a compiler.)
     """
     import deepspeed
 
@@ -67,7 +68,7 @@ def build_engine(
             lr=learning_rate,
             betas=_BETAS,
             eps=_EPS,
-            fused=device.startswith("cuda") and not offloaded,
+            fused=device.startswith("cuda") or offloaded,
         )
     trainable = [weight for weight in model.parameters() if weight.requires_grad]
     with contextlib.redirect_stdout(io.StringIO()):  # memory figures, printed as it goes

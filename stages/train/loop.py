@@ -53,7 +53,8 @@ class Loop:
     Attributes:
         engine: DeepSpeed's.
         rate: the learning rate of a step; None when DeepSpeed's own scheduler sets it.
-        micro_batch, accumulation, ranks: the plan's shape; their product is the constant B.
+        share: examples of a full micro-batch, on average.
+        accumulation, ranks: the plan's shape; the product of the three is the constant B.
         device: where to compute.
         clock: where the seconds went.
         totals: what was done so far.
@@ -63,7 +64,7 @@ class Loop:
 
     engine: Any
     rate: Callable[[int], float] | None
-    micro_batch: int
+    share: float
     accumulation: int
     ranks: int
     device: str
@@ -127,7 +128,7 @@ class Loop:
         }
 
     def _forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        losses = weighted_loss(self.engine, batch, self.micro_batch, self.device)
+        losses = weighted_loss(self.engine, batch, self.share, self.device)
         self.clock.mark("forward")
         return losses
 

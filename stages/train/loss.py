@@ -21,7 +21,7 @@ _ROWS_AT_ONCE = 1024
 
 
 def weighted_loss(
-    model: Any, batch: Batch, micro_batch: int, device: str
+    model: Any, batch: Batch, micro_batch: float, device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(1/micro_batch) sum_i w_i l_i, a float32 scalar with its graph; and ``token_losses``, without.
 

@@ -12,7 +12,7 @@ from formats.allocation import Allocation
 from formats.errors import SettingError
 from formats.rendering import Renderer
 from stages import models
-from stages.train import config, engine, lora
+from stages.train import config, engine, lora, quantize
 from stages.train.clock import Clock
 from stages.train.loop import Loop
 from stages.train.schedule import learning_rate
@@ -46,7 +46,9 @@ def loop(
     dtype = models.resolve_dtype(config.dtype_name(full), device)
     if dtype == torch.float16 and device == "cpu":
         raise SettingError("float16 cannot be trained in on a CPU", fix="use --dtype bfloat16")
-    model = _model(settings, files, dtype)
+    if settings.offload and device.startswith("cuda"):
+        config.pin_memory(full)
+    model = _model(settings, files, dtype, device)
     peak, decay = config.learning_rate(full, settings), settings.weight_decay
     used = {
         "device": device.split(":")[0],
@@ -66,7 +68,7 @@ def loop(
     ready = Loop(
         engine=built,
         rate=None if "scheduler" in full else _rate(settings, allocation.steps, peak),
-        micro_batch=allocation.micro_batch,
+        share=allocation.batch / (allocation.ranks * allocation.accumulation),
         accumulation=allocation.accumulation,
         ranks=allocation.ranks,
         device=device,
@@ -75,9 +77,13 @@ def loop(
     return ready, used
 
 
-def _model(settings: Settings, files: models.ModelFiles, dtype: torch.dtype) -> Any:
+def _model(settings: Settings, files: models.ModelFiles, dtype: torch.dtype, device: str) -> Any:
     engine.seed_everything(settings.seed)
-    model = models.load_model(files, dtype=dtype)
+    if settings.quantize:
+        quantize.check()
+        model = quantize.load(files, dtype=dtype, device=device)
+    else:
+        model = models.load_model(files, dtype=dtype)
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return lora.wrap(model, settings) if settings.lora else model

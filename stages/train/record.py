@@ -33,6 +33,7 @@ def header(
         inputs=[
             {"path": os.path.relpath(settings.allocation, folder), **rows},
             {"path": _from(folder, settings.model), "sha256": files.weights_sha256, "rows": None},
+            *_earlier(folder, settings),
         ],
         stats={
             **stats,
@@ -42,6 +43,14 @@ def header(
         },
         dataset=artifacts.rebase_dataset(plan.reference(allocation, settings.data), None, folder),
     )
+
+
+def _earlier(folder: Path, settings: Settings) -> list[dict[str, Any]]:
+    """The run whose model is trained on, if there is one."""
+    if not settings.init_from:
+        return []
+    sha256 = file_sha256(Path(settings.init_from) / "run.json")
+    return [{"path": os.path.relpath(settings.init_from, folder), "sha256": sha256, "rows": None}]
 
 
 def _from(folder: Path, model: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from formats.allocation import Allocation
 from formats.runs import METRICS, MetricsWriter
 from stages.reporting import Reporter
-from stages.train import batches, checkpoints
+from stages.train import batches, checkpoints, monitors
 from stages.train.checkpoints import Checkpoints, State
 from stages.train.evaluate import Evaluation, overall
 from stages.train.loop import Loop, Totals
@@ -115,6 +115,7 @@ class Session:
             self._metrics.write({**line, "seconds": time.perf_counter() - began})
         losses = ", ".join(f"{name} {each['loss']:.4f}" for name, each in result.items())
         self._reporter.message(f"answer loss before step {self._state.step}: {losses}")
+        monitors.evaluated(self._loop.engine, result)
         if self._settings.keep_best and self._since_best() == 0:
             self._save_model(self._folder / BEST)
 
@@ -133,6 +134,7 @@ class Session:
     def _after(self, line: dict[str, Any]) -> bool:
         if self._metrics is not None:
             self._metrics.write(line)
+        monitors.stepped(self._loop.engine, line)
         self._advance(1, f"loss {line['loss']:.4f}, {line['tokens_per_second']:,.0f} tokens/s")
         self._state.step = line["step"] + 1
         self._state.train_seconds += line["seconds"]

@@ -15,6 +15,8 @@ FILE = "settings.json"
 SCHEDULES = ("cosine", "linear", "constant")
 LOSS_PER = ("example", "token")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+OFFLOADS = ("optimizer", "parameters")
+QUANTIZATIONS = ("4bit",)
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,9 @@ class Settings:
         eval_data, eval_every: files to evaluate on before, after, and every so many steps.
         patience: evaluations in a row that bring nothing better before training stops.
         keep_best: the model of the best evaluation is kept, not the last one.
+        offload: what DeepSpeed keeps in the machine's memory instead of the GPU's.
+        quantize: how the frozen weights beside the adapters are held.
+        init_from: the run whose model is trained on; ``model`` is then that run's.
         resume: go on from the newest checkpoint, if there is one.
         key: the run's key, once it is known.
         inputs: content hashes of what is read, part of the key.
@@ -68,6 +73,9 @@ class Settings:
     eval_every: int | None = None
     patience: int | None = None
     keep_best: bool = False
+    offload: str | None = None
+    quantize: str | None = None
+    init_from: str | None = None
     resume: bool = False
     key: str = ""
     inputs: dict[str, str] = field(default_factory=dict)
@@ -112,12 +120,29 @@ class Settings:
         ]
         if (self.eval_every or self.patience or self.keep_best) and not self.eval_data:
             wrong.append("eval_every, patience and keep_best need eval_data")
+        wrong += self._check_memory()
         if self.patience and not self.eval_every:
             wrong.append("patience needs eval_every")
         if self.resume and force:
             wrong.append("resume goes on with a run, force begins it again; give one of them")
         if wrong:
             raise SettingError("; ".join(wrong))
+
+    def _check_memory(self) -> list[str]:
+        """What is wrong with the ways to save the GPU's memory."""
+        wrong = []
+        for name, known in (("offload", OFFLOADS), ("quantize", QUANTIZATIONS)):
+            if (value := getattr(self, name)) not in (None, *known):
+                wrong.append(f"{name} is {value!r}, it must be one of {', '.join(known)}")
+        if self.offload == "parameters" and self.zero_stage not in (None, 3):
+            wrong.append(f"offload parameters needs zero_stage 3, it is {self.zero_stage}")
+        if self.offload == "optimizer" and self.zero_stage == 0:
+            wrong.append("offload optimizer needs zero_stage 1, 2 or 3, it is 0")
+        if self.quantize and not self.lora:
+            wrong.append("quantize needs lora: quantized weights stay as they are")
+        if self.quantize and self.zero_stage == 3:
+            wrong.append("quantize needs zero_stage 0, 1 or 2, it is 3")
+        return wrong
 
     def params(self) -> dict[str, Any]:
         """The parameters that change what is in the run; the others change speed, memory, messages."""
@@ -139,11 +164,15 @@ class Settings:
             "patience",
             "keep_best",
         )
-        return {name: getattr(self, name) for name in names}
+        # What came later is left out where it is not used, so that older runs keep their keys.
+        later = {"quantize": self.quantize} if self.quantize else {}
+        return {name: getattr(self, name) for name in names} | later
 
     def shown(self) -> dict[str, Any]:
         """All of them, for ``run.json``."""
-        others = ("allocation", "model", "output", "quiet", "resume", "key", "inputs")
+        others = (
+            *("allocation", "model", "output", "quiet", "init_from", "resume", "key", "inputs"),
+        )
         return {name: value for name, value in asdict(self).items() if name not in others}
 
     def with_key(self, version: int, inputs: dict[str, str]) -> Settings:
@@ -155,11 +184,11 @@ class Settings:
         """What makes this one's key another than the other one's, in words."""
         mine = {**self.params(), **self.inputs}
         theirs = {**other.params(), **other.inputs}
-        changed = [name for name in mine if mine[name] != theirs.get(name)]
+        changed = [n for n in {**mine, **theirs} if mine.get(n) != theirs.get(n)]
         return [
             f"another {name}"
-            if name in self.inputs
-            else f"{name} {mine[name]!r} instead of {theirs.get(name)!r}"
+            if name in {**self.inputs, **other.inputs}
+            else f"{name} {mine.get(name)!r} instead of {theirs.get(name)!r}"
             for name in changed
         ]
 

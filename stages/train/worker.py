@@ -134,7 +134,7 @@ def _opening(allocation: Allocation, loop: Loop, used: dict[str, Any]) -> str:
     return (
         f"training {used['weights'] / 1e6:,.1f} M weights in {used['dtype']} on {allocation.ranks} "
         f"{used['device']} ranks, ZeRO {used['zero_stage']}: {allocation.steps:,} steps of "
-        f"{loop.ranks * loop.accumulation * loop.micro_batch} examples"
+        f"{allocation.batch:,.6g} examples"
     )
 
 

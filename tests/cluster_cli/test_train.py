@@ -6,10 +6,13 @@ import inspect
 import json
 from pathlib import Path
 
+import click
 import pytest
 
-from cluster_cli.main import run
+from cluster_cli import pipeline, settings
+from cluster_cli.main import cli, run
 from cluster_cli.train import command
+from formats.errors import SettingError
 from stages.train import expected, train
 from tests.stages.train.places import Place
 
@@ -65,6 +68,16 @@ def test_an_up_to_date_run_is_printed_as_json(
             "error: warmup is 2.0, it must be a part of the steps, 0 to below 1",
         ),
         (
+            ["--quantize", "4bit"],
+            2,
+            "error: quantize needs lora: quantized weights stay as they are",
+        ),
+        (
+            ["--offload", "parameters", "--zero-stage", "1"],
+            2,
+            "error: offload parameters needs zero_stage 3, it is 1",
+        ),
+        (
             ["--resume", "--force"],
             2,
             "error: resume goes on with a run, force begins it again; give one of them",
@@ -103,6 +116,57 @@ def test_errors(
     assert run(arguments(place, *more)) == code
     assert capsys.readouterr().err.splitlines()[-1] == message
     assert not (place.folder / "run").exists()
+
+
+TOML = """\
+[score]
+data = ["a.jsonl"]
+model = "base"
+[select]
+fraction = 0.5
+[allocate]
+ranks = 2
+[train]
+offload = "optimizer"
+lora = 4
+quantize = "4bit"
+init-from = "{run}"
+"""
+
+
+def test_the_newer_settings_in_a_file(place: Place, tmp_path: Path) -> None:
+    from formats import artifacts
+
+    (tmp_path / "earlier").mkdir()
+    place.model.rename(tmp_path / "earlier" / "model")
+    header = artifacts.Header(kind="run", key="k", params={}, inputs=[])
+    artifacts.write_json(tmp_path / "earlier" / "run.json", header.to_json())
+    file = tmp_path / "cluster.toml"
+    file.write_text(TOML.format(run=tmp_path / "earlier"))
+    with click.Context(cli, auto_envvar_prefix="CLUSTER_CLI") as context:
+        settings.apply(context, None, ["train.zero-stage=1", "train.quantize=4bit"])
+        with pipeline.opened(context, file) as chain:
+            found = chain.arguments["train"]
+    assert (found["offload"], found["quantize"], found["lora"]) == ("optimizer", "4bit", 4)
+    assert (found["init_from"], found["model"]) == (tmp_path / "earlier", "base")
+    assert found["zero_stage"] == 1
+
+
+def test_settings_in_a_file_that_contradict_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(TOML.format(run=tmp_path / "none").replace("lora = 4\n", ""))
+    with click.Context(cli, auto_envvar_prefix="CLUSTER_CLI") as context:
+        settings.apply(context, None, [])
+        with pytest.raises(SettingError) as caught, pipeline.opened(context, file):
+            pass
+    assert "none does not exist; make it with `cluster-cli train" in str(caught.value)
+
+
+def test_no_model(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", str(place.plan), "-o", str(place.folder / "run")]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: there is no model to train; name one with --model, or a run with --init-from"
+    )
 
 
 def test_no_allocation(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,12 +26,14 @@ def write_allocation(
     weights: dict[int, float] | None = None,
     epochs: int = 1,
     micro_batch: int | None = None,
+    batch: float | None = None,
 ) -> Path:
     """An allocation from nested lists: ``steps[step][rank][micro]`` is a list of rows.
 
     Args:
         weights: of the rows that do not weigh 1.
         micro_batch: places in a micro-batch; the longest given one unless said.
+        batch: the constant denominator, as plans with a budget of tokens have it.
     """
     weights = weights or {}
     ranks, accumulation = len(steps[0]), len(steps[0][0])
@@ -57,7 +59,7 @@ def write_allocation(
     files = [allocation.write_rank(folder, rank, lines(rank)) for rank in range(ranks)]
     header = artifacts.Header(
         kind="allocation",
-        key=digest([files, micro_batch]),
+        key=digest([files, micro_batch, batch]),
         params={},
         inputs=[],
         dataset=reference,
@@ -67,6 +69,7 @@ def write_allocation(
             "accumulation": accumulation,
             "epochs": epochs,
             "steps_per_epoch": len(steps),
+            **({"batch": batch, "most_rows": longest} if batch else {}),
             "files": files,
             "rendering": {"max_length": MAX_LENGTH, "chat_template": None},
         },

@@ -50,7 +50,6 @@ def train(
     render = Renderer(models.load_tokenizer(files), max_length=64)
     dataset = open_reference(allocation.header.dataset, allocation_path.parent)
     model = _adapted(model, lora) if lora else model
-    places = allocation.ranks * allocation.accumulation * allocation.micro_batch
     optimize = optimizer([weight for weight in model.parameters() if weight.requires_grad])
     losses = []
     rows = [row for step in read_steps(allocation) for _, row in step]
@@ -58,7 +57,7 @@ def train(
     for number, step in enumerate(read_steps(allocation)):
         of_tokens = [(w, _token_losses(model, render(dataset[row]))) for w, row in step]
         of_examples = [w * (e.sum() / mean if per_token else e.mean()) for w, e in of_tokens]
-        loss = sum(of_examples) / places
+        loss = sum(of_examples) / allocation.batch
         optimize.zero_grad()
         loss.backward()
         if clip:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from formats import artifacts
 from formats.allocation import Allocation
 from formats.errors import ArtifactError, SettingError
-from stages.train import config
+from stages.train import config, monitors, quantize
 from stages.train.settings import Settings
 
 PLAN = Allocation(
@@ -173,6 +174,22 @@ FIX = '; write "auto" there, or change the other one'
             "ds.json: bf16.enabled is True, but --dtype float32 says False",
         ),
         (
+            {"zero_optimization": {"stage": 2}},
+            {"offload": "parameters"},
+            "ds.json: zero_optimization.stage is 2, but --offload parameters needs 3 or more",
+        ),
+        (
+            {"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme"}}},
+            {"offload": "optimizer"},
+            "ds.json: zero_optimization.offload_optimizer.device is 'nvme', but --offload optimizer "
+            "says 'cpu'",
+        ),
+        (
+            {"zero_optimization": {"stage": 3}},
+            {"quantize": "4bit"},
+            "ds.json: zero_optimization.stage is 3, but --quantize 4bit needs 2 or less",
+        ),
+        (
             {"flops_profiler": {"top_modules": "auto"}},
             {},
             'ds.json: nothing is known to put for flops_profiler.top_modules = "auto"',
@@ -218,6 +235,79 @@ def test_unreadable_files(tmp_path: Path, text: str | None, message: str) -> Non
     with pytest.raises(SettingError) as caught:
         config.read_file(path)
     assert str(caught.value) == message.replace("{}", str(path), 1)
+
+
+def test_offload_flags() -> None:
+    got = build(offload="optimizer")["zero_optimization"]
+    assert got == {"stage": 2, "offload_optimizer": {"device": "cpu"}}
+    on_cpu = {"device": "cpu"}
+    got = build(offload="parameters")
+    assert got["zero_optimization"] == {
+        "stage": 3,
+        "offload_optimizer": on_cpu,
+        "offload_param": on_cpu,
+    }
+    config.pin_memory(got)
+    assert got["zero_optimization"]["offload_param"] == {**on_cpu, "pin_memory": True}
+    file = {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu", "max_in_cpu": 7}}}
+    got = build(file, offload="parameters")["zero_optimization"]
+    assert got["offload_param"] == {"device": "cpu", "max_in_cpu": 7}
+    assert got["offload_optimizer"] == on_cpu
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"offload": "disk"}, "offload is 'disk', it must be one of optimizer, parameters"),
+        (
+            {"offload": "parameters", "zero_stage": 2},
+            "offload parameters needs zero_stage 3, it is 2",
+        ),
+        (
+            {"offload": "optimizer", "zero_stage": 0},
+            "offload optimizer needs zero_stage 1, 2 or 3, it is 0",
+        ),
+        ({"quantize": "8bit", "lora": 2}, "quantize is '8bit', it must be one of 4bit"),
+        ({"quantize": "4bit"}, "quantize needs lora: quantized weights stay as they are"),
+        (
+            {"quantize": "4bit", "lora": 2, "zero_stage": 3},
+            "quantize needs zero_stage 0, 1 or 2, it is 3",
+        ),
+    ],
+)
+def test_flags_about_memory(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        replace(SETTINGS, **flags).check()
+    assert str(caught.value) == message
+
+
+def test_what_quantization_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    there: set[str] = set()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in there else None)
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    for package, message in (
+        ("bitsandbytes", "--quantize 4bit needs bitsandbytes; pip install 'cluster-cli[qlora]'"),
+        ("peft", "--quantize 4bit needs peft; pip install 'cluster-cli[qlora]'"),
+        (
+            "",
+            "--quantize 4bit needs a CUDA GPU; leave --quantize out, or train on a GPU",
+        ),
+    ):
+        with pytest.raises(SettingError) as caught:
+            quantize.check()
+        assert str(caught.value) == message
+        there.add(package)
+
+
+def test_monitors_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    off = {"tensorboard": {"enabled": False}, "csv_monitor": {"enabled": True}}
+    monitors.check(build(off), "ds.json")
+    with pytest.raises(SettingError) as caught:
+        monitors.check(build({**off, "wandb": {"enabled": True}}), "ds.json")
+    assert str(caught.value) == (
+        "ds.json: wandb is enabled, but wandb is not installed; pip install wandb"
+    )
 
 
 def test_a_readable_file(tmp_path: Path) -> None:

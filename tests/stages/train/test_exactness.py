@@ -7,6 +7,7 @@ by its weights, because it blows up rounding where a gradient is nearly zero.
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import asdict
 from functools import cache, partial
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from formats import artifacts
 from formats.allocation import Allocation
 from formats.runs import read_metrics
 from stages.launch import launch
@@ -29,6 +31,9 @@ DESCENT = {
     "zero_allow_untested_optimizer": True,
     "optimizer": {"type": "SGD", "params": {"lr": "auto"}},
 }
+IN_BFLOAT16 = {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+MONITOR = {"enabled": True, "job_name": "sums"}
+LORA = [(0, 3), (1, 3), (2, 1), (2, 3), (3, 3)]  # ZeRO stage, accumulation
 WEIGHTS = {0: 3.0, 1: 0.25, 2: 0.5, 4: 2.0, 7: 0.125, 9: 1.5}
 
 # Three steps for 1, 2 or 4 ranks: the same rows in the same steps, the last one partly filled.
@@ -51,6 +56,19 @@ def deal(ranks: int, accumulation: int) -> list[list[list[list[int]]]]:
     ]
 
 
+def deal_unequally(ranks: int) -> list[list[list[list[int]]]]:
+    """``ROWS`` in two micro-batches a rank, of any size, as a budget of tokens gives them."""
+    cuts = [[4, 5, 7, 7, 9, 10, 11], [3, 5, 7], [7]][{4: 0, 2: 1, 1: 2}[ranks]]
+    pieces = [
+        [[*step[first:last]] for first, last in zip([0, *cuts], [*cuts, 12], strict=True)]
+        for step in ROWS
+    ]
+    return [[step[2 * rank :][:2] for rank in range(ranks)] for step in pieces]
+
+
+_SHAPE = ("weights", "micro_batch", "batch")
+
+
 class Cases:
     """Runs to train, and where their results are."""
 
@@ -62,7 +80,7 @@ class Cases:
 
     def add(self, name: str, steps: list[list[list[list[int]]]], **changes: Any) -> None:
         """One more run."""
-        shape = {key: changes.pop(key) for key in ("weights", "micro_batch") if key in changes}
+        shape = {key: changes.pop(key) for key in _SHAPE if key in changes}
         path = plans.write_allocation(self.folder / f"plan-{name}", self.data, steps, **shape)
         settings = Settings(
             **{
@@ -114,9 +132,19 @@ def prepare(folder: Path, ranks: int) -> Cases:
         cases.add(f"adam-{stage}", deal(ranks, 1), weights=WEIGHTS, zero_stage=stage, **adam)
         cases.add(f"ones-{stage}", deal(ranks, 1), zero_stage=stage, **adam)
     cases.add("checkpointing", deal(ranks, 1), weights=WEIGHTS, gradient_checkpointing=True)
-    for stage in (0, 2, 3):
-        cases.add(f"lora-{stage}", deal(ranks, 3), weights=WEIGHTS, zero_stage=stage, lora=4)
+    for stage, accumulation in LORA:
+        steps = deal(ranks, accumulation)
+        name = f"lora-{stage}-{accumulation}"
+        cases.add(name, steps, weights=WEIGHTS, zero_stage=stage, lora=4)
+    for what, stage in (("optimizer", 2), ("parameters", None)):
+        cases.add(
+            f"adam-{what}", deal(ranks, 3), weights=WEIGHTS, zero_stage=stage, offload=what, **adam
+        )
+    cases.add("bfloat16", deal(ranks, 3), weights=WEIGHTS, deepspeed={**DESCENT, **IN_BFLOAT16})
+    watched = {**DESCENT, "csv_monitor": {**MONITOR, "output_path": str(folder / "watched")}}
+    cases.add("monitored", deal(ranks, 3), weights=WEIGHTS, deepspeed=watched)
     cases.add("token", deal(ranks, 3), weights=WEIGHTS, loss_per="token")
+    cases.add("budget", deal_unequally(ranks), weights=WEIGHTS, micro_batch=2, batch=8.5)
     cases.add("again", deal(ranks, 3), weights=WEIGHTS)
     # Rows 0 and 1 as often as this, or with that weight, in the same number of places.
     spare: list[list[list[int]]] = [[[2]] * 4] * (ranks - 1)
@@ -205,17 +233,65 @@ def test_default_training_is_clipped_adamw(matrix: Any, ranks: int, stage: int, 
 
 
 @RANKS
-@pytest.mark.parametrize("stage", [0, 2, 3])
-def test_lora(matrix: Any, ranks: int, stage: int) -> None:
+@pytest.mark.parametrize("what", ["optimizer", "parameters"])
+def test_offloading_changes_nothing(matrix: Any, ranks: int, what: str) -> None:
+    """On the CPU all is in one memory, but it goes through the same partitions and optimizer."""
     cases = matrix(ranks)
-    losses, adapter = plain(cases, f"lora-{stage}")
-    assert cases.losses(f"lora-{stage}") == pytest.approx(losses, rel=1e-5)
-    got = cases.weights(f"lora-{stage}", "adapter/adapter_model.safetensors")
+    losses, weights = plain(cases, f"adam-{what}")
+    assert cases.losses(f"adam-{what}") == pytest.approx(losses, rel=1e-5)
+    assert_same(cases.weights(f"adam-{what}"), weights, 5e-5)
+    said = artifacts.read_header(cases.folder / f"adam-{what}", "run").stats
+    zero = said["deepspeed_config"]["zero_optimization"]
+    assert zero["offload_optimizer"] == {"device": "cpu"}
+    assert (said["zero_stage"], "offload_param" in zero) == (
+        (3, True) if what == "parameters" else (2, False)
+    )
+
+
+@RANKS
+def test_bfloat16_follows_the_same_gradient(matrix: Any, ranks: int) -> None:
+    """bfloat16 has 8 bits of precision: losses to a hundredth, steps in the same direction."""
+    import torch
+
+    cases = matrix(ranks)
+    losses, weights = plain(cases, "bfloat16")
+    assert cases.losses("bfloat16") == pytest.approx(losses, rel=1e-2)
+    before, after = load_base(cases), cases.weights("bfloat16")
+    assert {weight.dtype for weight in after.values()} == {torch.bfloat16}
+    moved, expected = (
+        torch.cat([(new[name].float() - before[name]).flatten() for name in before])
+        for new in (after, weights)
+    )
+    assert float(torch.cosine_similarity(moved, expected, dim=0)) > 0.99
+    assert float(moved.norm()) == pytest.approx(float(expected.norm()), rel=0.02)
+
+
+@RANKS
+def test_monitors_are_told_every_step(matrix: Any, ranks: int) -> None:
+    cases = matrix(ranks)
+    assert cases.losses("monitored") == cases.losses("descent-2-3")
+    folder = cases.folder / "watched" / "sums"
+    lines = list(csv.reader((folder / "Train_loss.csv").read_text().splitlines()))
+    assert lines[0] == ["step", "loss"]
+    assert [int(step) for step, _ in lines[1:]] == [12, 24, 36]  # examples so far, places included
+    assert [float(loss) for _, loss in lines[1:]] == cases.losses("monitored")
+    assert (folder / "Train_grad_norm.csv").exists()
+    assert (folder / "Train_Samples_lr.csv").exists()  # DeepSpeed's own
+
+
+@RANKS
+@pytest.mark.parametrize(("stage", "accumulation"), LORA)
+def test_lora(matrix: Any, ranks: int, stage: int, accumulation: int) -> None:
+    cases = matrix(ranks)
+    run = f"lora-{stage}-{accumulation}"
+    losses, adapter = plain(cases, run)
+    assert cases.losses(run) == pytest.approx(losses, rel=1e-5)
+    got = cases.weights(run, "adapter/adapter_model.safetensors")
     assert_same(got, adapter, 2e-6)
     # model/ is the base with alpha / rank = 2 times B A added to every linear layer
     name = "model.layers.1.mlp.down_proj"
     a, b = (adapter[f"base_model.model.{name}.lora_{letter}.weight"] for letter in "AB")
-    merged, base = cases.weights(f"lora-{stage}"), load_base(cases)
+    merged, base = cases.weights(run), load_base(cases)
     assert_same({name: merged[f"{name}.weight"]}, {name: base[f"{name}.weight"] + 2 * b @ a}, 2e-6)
     assert_same({"head": merged["lm_head.weight"]}, {"head": base["lm_head.weight"]}, 0.0)
 
@@ -232,6 +308,16 @@ def test_loss_per_token(matrix: Any, ranks: int) -> None:
     losses, weights = plain(cases, "token")
     assert cases.losses("token") == pytest.approx(losses, rel=1e-5)
     assert_same(cases.weights("token"), weights, 2e-6)
+
+
+@RANKS
+def test_micro_batches_of_any_size_and_a_denominator_between_the_numbers(
+    matrix: Any, ranks: int
+) -> None:
+    cases = matrix(ranks)
+    losses, weights = plain(cases, "budget")
+    assert cases.losses("budget") == pytest.approx(losses, rel=1e-5)
+    assert_same(cases.weights("budget"), weights, 2e-6)
 
 
 def test_two_ranks_are_one_rank_with_twice_the_micro_batch(matrix: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,12 +22,17 @@ from formats.errors import (
     OutputBusyError,
     SettingError,
 )
+from formats.fingerprints import file_sha256
 from stages.launch import free_port
-from stages.train import train
+from stages.models import ModelFiles, find_model
+from stages.train import expected, train
 from tests import tiny
 from tests.stages.train import plans
 from tests.stages.train.places import EPOCHS, ROOT, Place, figures
 from tests.stages.train.test_config import SETTINGS
+
+NO_MODEL = ModelFiles("", Path(), None, "", "")
+OLD_KEY = "fd09dca82ac5ad4d4415e953337b2fb559300a687d0877d2028fea9c6dbd2105"
 
 
 def test_run_json_is_readable_with_json_alone(trained: Place) -> None:
@@ -121,6 +127,7 @@ def test_what_changes_the_result_changes_the_key() -> None:
         return replace(SETTINGS, **changes).with_key(1, {"model": "a"}).key
 
     same = {"zero_stage": 3, "quiet": False, "gradient_checkpointing": True, "model": "elsewhere"}
+    same |= {"offload": "optimizer", "init_from": "elsewhere"}  # that run's model is in the inputs
     assert key(**same, checkpoint_every=5, resume=True) == key()
     other: list[dict[str, Any]] = [
         {"learning_rate": 1e-4},
@@ -132,10 +139,49 @@ def test_what_changes_the_result_changes_the_key() -> None:
         {"seed": 1},
         {"max_length": 99},
         {"deepspeed": {"gradient_clipping": 1.0}},
+        {"quantize": "4bit"},
     ]
     assert len({key(**change) for change in other} - {key()}) == len(other)
     assert SETTINGS.with_key(1, {"model": "b"}).key != key()
     assert SETTINGS.with_key(2, {"model": "a"}).key != key()
+
+
+def test_keys_of_older_runs_stay_as_they_were() -> None:
+    """Computed before offload, quantize and init_from were known."""
+    assert SETTINGS.with_key(1, {"model": "a"}).key == OLD_KEY
+
+
+def test_going_on_from_a_finished_run(place: Place, trained: Place) -> None:
+    shutil.rmtree(place.model)
+    earlier = trained.folder / "run"
+    header = train(place.plan, None, place.folder / "run", init_from=earlier, learning_rate=1e-5)
+    before = artifacts.read_header(earlier, "run")
+    # The same rows as in the last step of the earlier run, two steps at a hundredth of its rate ago.
+    lines = list(runs.read_metrics(place.folder / "run"))
+    assert lines[1]["loss"] == pytest.approx(before.stats["last_loss"], rel=0.1)
+    assert lines[0]["loss"] < 0.8 * before.stats["first_loss"]
+    assert [each["path"] for each in header.inputs[1:]] == [
+        os.path.relpath(earlier / "model", place.folder),
+        os.path.relpath(earlier, place.folder),
+    ]
+    assert header.inputs[2]["sha256"] == file_sha256(earlier / "run.json")
+    allocation = artifacts.read_header(place.plan, "allocation").key
+    given = {"init_from": earlier, "learning_rate": 1e-5}
+    assert expected(allocation, NO_MODEL, **given)[1] == header.key
+    from_scratch = expected(allocation, find_model(earlier / "model"), learning_rate=1e-5)[1]
+    assert from_scratch != header.key
+
+
+def test_nothing_to_go_on_from(place: Place) -> None:
+    with pytest.raises(SettingError) as caught:
+        train(place.plan, None, place.folder / "run")
+    assert str(caught.value) == (
+        "there is no model to train; name one with --model, or a run with --init-from"
+    )
+    with pytest.raises(ArtifactError, match=r"elsewhere does not exist; make it with `cluster-cli"):
+        place.train(init_from=place.folder / "elsewhere")
+    with pytest.raises(SettingError, match=r"--quantize 4bit needs (bitsandbytes|a CUDA GPU)"):
+        place.train(quantize="4bit", lora=2)
 
 
 def test_a_row_that_breaks_the_loss_is_named_and_the_old_run_stays(place: Place) -> None:
