@@ -64,7 +64,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
-    """40,000 lines are more than a pipe and a reader hold: the writer still writes when ``head`` is gone."""
+    """40,000 lines are more than a pipe and its reader hold, so ``head`` is gone before the last one."""
     write_clusters(tmp_path / "clusters.zarr", np.repeat([0, 1, 2, 3], 10_000))
     line = f"{COMMAND} select clusters.zarr --method all -o - | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(

@@ -293,7 +293,8 @@ def finish(
         dataset=dataset.reference(job.output.parent),
         extra={"space": target.space, "space_id": digest(target.space), "rendering": rendering},
     )
-    for leftover in (*path.rglob("*.partial"), *path.glob(".*.tmp")):  # of killed writes, zarr's too
+    # Of killed writes, zarr's too.
+    for leftover in (*path.rglob("*.partial"), *path.glob(".*.tmp")):
         leftover.unlink()
     try:
         arrays.seal(path, header.to_json())

@@ -1,4 +1,4 @@
-"""What does a changed file cost, and how much memory do many rows? ``python tests/benchmarks/incremental.py``
+"""What do a changed file and many rows cost? ``python tests/benchmarks/incremental.py --help``
 
 * Some rows of a scored file are replaced and as many are added; scoring again must compute those alone and
   leave every other row as it was, to the bit.
