@@ -30,6 +30,11 @@ def _number(flag: str, help_text: str) -> Any:
     "every batch like the whole; random: the usual shuffle.",
 )
 @_number("--micro-batch", "Rows a rank takes through the model at once.")
+@click.option(
+    "--max-tokens-per-micro-batch",
+    type=click.IntRange(min=1),
+    help="Instead of a number of rows: as many as have at most so many tokens, padding included.",
+)
 @_number("--accumulation", "Micro-batches per optimizer step.")
 @_number("--epochs", "Passes over the selection, each in another order.")
 @click.option("--rotate", is_flag=True, help="Move clusters to the next rank from epoch to epoch.")

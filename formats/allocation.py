@@ -6,8 +6,9 @@ One file per rank, ``rank-00000.jsonl`` and so on, one line per micro-batch, in 
      "clusters": [3], "tokens": [240]}
 
 ``step`` counts from 0 over the whole run. Every rank has the same number of lines; in an epoch's
-last step lines may hold fewer rows, or none. ``manifest.json`` is written last and holds the common
-header, the shape of the plan, and each file's SHA-256.
+last step lines may hold fewer rows, or none. With a budget of tokens the number of rows differs from
+line to line. ``manifest.json`` is written last and holds the common header, the shape of the plan, and
+each file's SHA-256.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from formats import artifacts
 from formats.errors import ArtifactError, SettingError
@@ -96,8 +99,20 @@ class Allocation:
 
     @property
     def micro_batch(self) -> int:
-        """Rows in a full micro-batch."""
+        """Rows in a full micro-batch; with a budget of tokens, on average (a whole number)."""
         return self.header.extra["micro_batch"]
+
+    @property
+    def most_rows(self) -> int:
+        """Rows that no micro-batch exceeds."""
+        return self.header.extra.get("most_rows", self.micro_batch)
+
+    @property
+    def batch(self) -> float:
+        """B, the constant denominator of the loss (DESIGN section 6): the examples of a full step. With
+        a budget of tokens, examples of an epoch over its steps, which is no whole number.
+        """
+        return self.header.extra.get("batch", self.ranks * self.accumulation * self.micro_batch)
 
     @property
     def accumulation(self) -> int:
@@ -147,7 +162,7 @@ class Allocation:
         number = 0
         with open(file, "rb") as stream:
             for number, line in enumerate(stream, 1):
-                yield _parse(file, number, line, self._place(number - 1), self.micro_batch)
+                yield _parse(file, number, line, self._place(number - 1), self.most_rows)
         if number != expected:
             raise ArtifactError(
                 f"{file} has {number} lines, not {expected}", fix=_rebuild(self.path)
@@ -184,25 +199,76 @@ def rank_file(rank: int) -> str:
     return f"rank-{rank:05d}.jsonl"
 
 
-def write_rank(folder: Path, rank: int, lines: Iterable[str]) -> dict[str, Any]:
+def write_rank(folder: Path, rank: int, lines: Iterable[str | bytes]) -> dict[str, Any]:
     """Writes one rank's file; gives its entry for the manifest's ``files``.
 
     Args:
         folder: the folder being built (``<output>.partial``).
         rank: whose file.
-        lines: complete lines, each with its line end; see ``line``.
+        lines: complete lines, each with its line end, one or many at a time; see ``line``, ``lines``.
     """
     digest = hashlib.sha256()
     count = 0
     with open(folder / rank_file(rank), "wb") as stream:
         for text in lines:
-            data = text.encode("ascii")
+            data = text.encode("ascii") if isinstance(text, str) else text
             digest.update(data)
             stream.write(data)
-            count += 1
+            count += data.count(b"\n")
         stream.flush()
         os.fsync(stream.fileno())
     return {"name": rank_file(rank), "sha256": digest.hexdigest(), "lines": count}
+
+
+def lines(
+    places: tuple[np.ndarray, np.ndarray, np.ndarray],
+    sizes: np.ndarray,
+    columns: Mapping[str, np.ndarray],
+) -> bytes:
+    """Many micro-batches as they are written, the same bytes as ``line`` gives, some 30 times faster.
+
+    Args:
+        places: epoch, step and micro, (n) integers each.
+        sizes: (n) rows of each micro-batch.
+        columns: of all their rows in turn, ``row``, ``id``, ``weight``, ``cluster`` and ``tokens`` as
+            in ``formats.selection.Selection``.
+    """
+    import pyarrow as pa
+    from pyarrow import compute
+
+    edges = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    quoted = np.full((len(columns["id"]), 34), ord('"'), dtype=np.uint8)
+    digits = np.ascontiguousarray(columns["id"]).tobytes().hex().encode("ascii")
+    quoted[:, 1:33] = np.frombuffer(digits, dtype=np.uint8).reshape(-1, 32)
+    values, which = np.unique(columns["weight"], return_inverse=True)
+
+    def number(array: np.ndarray) -> Any:
+        return pa.array(array).cast(pa.string())
+
+    def joined(texts: Any) -> Any:
+        return compute.binary_join(pa.ListArray.from_arrays(edges, texts), ", ")
+
+    epoch, step, micro = (number(place) for place in places)
+    text = compute.binary_join_element_wise(
+        *('{"epoch": ', epoch, ', "step": ', step, ', "micro": ', micro),
+        *(', "rows": [', joined(number(columns["row"]))),
+        *('], "ids": [', joined(_fixed_width(quoted))),
+        *('], "weights": [', joined(pa.array(map(repr, values.tolist()), pa.string()).take(which))),
+        *('], "clusters": [', joined(number(columns["cluster"]))),
+        *('], "tokens": [', joined(number(columns["tokens"])), "]}\n"),
+        "",
+    )
+    _, ends, letters = text.buffers()
+    return letters.slice(0, int(np.frombuffer(ends, np.int32)[len(text)])).to_pybytes()
+
+
+def _fixed_width(letters: np.ndarray) -> Any:
+    """(n, w) uint8 letters as n texts."""
+    import pyarrow as pa
+
+    count, width = letters.shape
+    edges = np.arange(count + 1, dtype=np.int32) * width
+    return pa.StringArray.from_buffers(count, pa.py_buffer(edges), pa.py_buffer(letters))
 
 
 def line(

@@ -27,8 +27,9 @@ def herd(
     deviation_MD: np.ndarray,
     shape: Shape,
     random: np.random.Generator,
+    budget: int = 0,
 ) -> None:
-    """Changes ``unit`` in place; every rank keeps its examples.
+    """Changes ``unit`` in place; every rank keeps its examples, every micro-batch its number of them.
 
     Args:
         unit: (M) micro-batch of each example.
@@ -38,26 +39,62 @@ def herd(
         deviation_MD: (M, D) float32, weighted signatures minus their mean.
         shape: the plan's shape.
         random: the order of ranks inside a step.
+        budget: padded tokens that a micro-batch may have; 0 without.
     """
     stocks = [_Stock(np.flatnonzero(rank == r), tokens) for r in range(shape.ranks)]
     square_M = np.einsum("md,md->m", deviation_MD, deviation_MD)
     sum_D = np.zeros(deviation_MD.shape[1], dtype=np.float32)
     # Places in the order of training: step by step, ranks shuffled inside a step.
     step = unit // shape.accumulation
-    order = np.lexsort((random.random(len(unit)), step))
-    target, places = np.log(tokens[order]), unit[order].copy()
+    occupant = np.lexsort((random.random(len(unit)), step))
+    places = _Places(occupant, tokens, _limits(unit, rank, tokens, budget)[occupant])
+    target = np.log(tokens[occupant])
+    units, steps, owners = unit[occupant], step[occupant].tolist(), rank[occupant].tolist()
     holders: dict[int, int] = {}
-    for at, before in enumerate(order.tolist()):
-        if at and step[before] != step[order[at - 1]]:
+    for at, own in enumerate(owners):
+        if at and steps[at] != steps[at - 1]:
             holders = {}
-        own = int(rank[before])
         candidates = _free(stocks[own].near(float(target[at])), holders, cluster, own)
+        candidates = places.fitting(at, candidates)
         cost = 2 * (deviation_MD[candidates] @ sum_D) + square_M[candidates]
         chosen = int(candidates[cost.argmin()])
         stocks[own].remove(chosen)
         holders[int(cluster[chosen])] = own
         sum_D += deviation_MD[chosen]
-        unit[chosen] = places[at]
+        unit[chosen] = units[at]
+        places.put(at, chosen)
+
+
+def _limits(unit: np.ndarray, rank: np.ndarray, tokens: np.ndarray, budget: int) -> np.ndarray:
+    """(M) tokens that an example in each one's place may have."""
+    if not budget:
+        return np.full(len(unit), int(tokens.max()), dtype=np.int64)
+    _, cell, rows = np.unique(
+        unit * (int(rank.max()) + 1) + rank, return_inverse=True, return_counts=True
+    )
+    return np.where(rows > 1, budget // rows, int(tokens.max()))[cell]
+
+
+class _Places:
+    """Who stands where, so that an exchange never breaks the budget of either place."""
+
+    def __init__(self, occupant: np.ndarray, tokens: np.ndarray, limit: np.ndarray) -> None:
+        self._occupant, self._tokens, self._limit = occupant.copy(), tokens, limit
+        self._at = np.empty(len(occupant), dtype=np.int64)
+        self._at[occupant] = np.arange(len(occupant))
+
+    def fitting(self, at: int, candidates: np.ndarray) -> np.ndarray:
+        """Those that fit, and whose own place would fit who stands here; who stands here if none."""
+        here = self._occupant[at]
+        fits = self._tokens[candidates] <= self._limit[at]
+        fits &= self._limit[self._at[candidates]] >= self._tokens[here]
+        return candidates[fits] if fits.any() else np.array([here])
+
+    def put(self, at: int, example: int) -> None:
+        """The example comes here, and who stood here goes where it was."""
+        here, there = self._occupant[at], self._at[example]
+        self._occupant[at], self._occupant[there] = example, here
+        self._at[example], self._at[here] = at, there
 
 
 def _free(

@@ -34,7 +34,7 @@ def place(
         random: other states give other orders.
     """
     shuffle = random.permutation(len(rank))  # equal lengths stand in another order each time
-    unit_of_level = _shuffle_in_strata(shape.units, random)
+    unit_of_level = shuffle_in_strata(shape.units, random)
     rows_UR = shape.unit_rows()[unit_of_level]  # by level, the longest first
     by_length = _sorted(shuffle, rank, tokens.max() - tokens)
     level = np.concatenate(
@@ -63,8 +63,12 @@ def _sorted(order: np.ndarray, *keys: np.ndarray) -> np.ndarray:
     return order[np.argsort(joint[order], kind="stable")]
 
 
-def _shuffle_in_strata(units: int, random: np.random.Generator) -> np.ndarray:
-    """(U) unit of each level: a permutation in which every few consecutive units see all lengths."""
+def shuffle_in_strata(units: int, random: np.random.Generator) -> np.ndarray:
+    """(U) unit of each level: a permutation in which every few consecutive units see all lengths.
+
+    Steps that hold several of them have nearly the same mix of lengths, and so of gradient lengths:
+    left to chance, that would be most of the variance between steps.
+    """
     strata = max(1, min(_STRATA, units // 2))
     level = np.arange(units)
     stratum = level * strata // units
@@ -72,7 +76,7 @@ def _shuffle_in_strata(units: int, random: np.random.Generator) -> np.ndarray:
     order = np.lexsort((random.random(units), stratum))
     place = np.empty(units)
     place[order] = level - np.repeat(np.cumsum(size) - size, size)
-    time = (place + random.random(units)) / size[stratum]
+    time = (place + (stratum * _GOLDEN + random.random()) % 1) / size[stratum]
     unit = np.empty(units, dtype=np.int64)
     unit[np.argsort(time, kind="stable")] = level
     return unit

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.allocate.shape import Shape
+from stages.allocate.levels import Levels
 
 _FARTHEST = 400  # places away in length, at most
 _PASSES = 3
-_EFFORT = 40_000_000  # examples of split clusters times places, at most
-_GOLDEN = 0.6180339887498949
+_EFFORT = 15_000_000  # examples of split clusters times places, at most
 
 
 def separate(
-    unit: np.ndarray, rank: np.ndarray, cluster: np.ndarray, tokens: np.ndarray, shape: Shape
+    unit: np.ndarray,
+    rank: np.ndarray,
+    cluster: np.ndarray,
+    tokens: np.ndarray,
+    levels: Levels,
+    limit: np.ndarray | None = None,
 ) -> None:
     """Changes ``unit`` in place, until no two ranks meet or no partner is found any more.
 
@@ -26,17 +30,18 @@ def separate(
         rank: (M) its rank.
         cluster: (M).
         tokens: (M).
-        shape: the plan's shape.
+        levels: the micro-batches of the plan.
+        limit: (U, R) tokens of the longest example a micro-batch can hold; None without a budget.
     """
-    holders = Holders(rank, cluster, shape.ranks)
+    holders = Holders(rank, cluster, levels.ranks)
     if not len(holders.split):
         return
     by_length = np.lexsort((tokens, rank))
     place = np.empty(len(rank), dtype=np.int64)
     place[by_length] = np.arange(len(rank))
-    farthest = min(_FARTHEST, len(rank) // shape.ranks, max(8, _EFFORT // len(holders.split)))
+    farthest = min(_FARTHEST, len(rank) // levels.ranks, max(8, _EFFORT // len(holders.split)))
     for _ in range(_PASSES):
-        step = unit // shape.accumulation
+        step = unit // levels.accumulation
         holders.update(step)
         meeting = holders.meeting(step)
         for offset in range(1, farthest + 1):
@@ -44,18 +49,27 @@ def separate(
                 if not len(meeting):
                     break
                 partner = by_length[np.clip(place[meeting] + signed, 0, len(rank) - 1)]
-                if _exchange(unit, rank, step, meeting, partner, holders):
-                    step = unit // shape.accumulation
+                fits = _fits(unit, rank, tokens, meeting, partner, limit)
+                if _exchange(unit, rank, step, meeting[fits], partner[fits], holders):
+                    step = unit // levels.accumulation
                     holders.update(step)
                     meeting = meeting[holders.meet(meeting, step[meeting])]
 
 
-def meetings(unit: np.ndarray, rank: np.ndarray, cluster: np.ndarray, shape: Shape) -> int:
-    """Examples whose cluster another rank holds at the same step."""
-    holders = Holders(rank, cluster, shape.ranks)
-    step = unit // shape.accumulation
-    holders.update(step)
-    return len(holders.meeting(step))
+def _fits(
+    unit: np.ndarray,
+    rank: np.ndarray,
+    tokens: np.ndarray,
+    left: np.ndarray,
+    right: np.ndarray,
+    limit: np.ndarray | None,
+) -> np.ndarray:
+    """Whether each pair, of one rank, can change places within the budget."""
+    if limit is None:
+        return np.ones(len(left), dtype=bool)
+    return (tokens[left] <= limit[unit[right], rank[right]]) & (
+        tokens[right] <= limit[unit[left], rank[left]]
+    )
 
 
 def _exchange(
@@ -92,7 +106,8 @@ class Holders:
     """Which ranks hold which split cluster at which step.
 
     Attributes:
-        split: examples of clusters that several ranks own, ascending.
+        split: examples of clusters that several ranks own and one could, ascending. Clusters larger
+            than a rank are left out: ranks have to meet on them.
     """
 
     def __init__(self, rank: np.ndarray, cluster: np.ndarray, ranks: int) -> None:
@@ -100,7 +115,9 @@ class Holders:
         self._cluster = cluster.astype(np.int64)
         self._clusters = int(cluster.max(initial=0)) + 1
         owners = np.unique(self._cluster * ranks + self._rank) // ranks
-        self._is_split = (np.bincount(owners, minlength=self._clusters) > 1)[self._cluster]
+        several = np.bincount(owners, minlength=self._clusters) > 1
+        several &= np.bincount(self._cluster, minlength=self._clusters) <= -(-len(rank) // ranks)
+        self._is_split = several[self._cluster]
         self.split = np.flatnonzero(self._is_split)
         self._held = np.empty(0, dtype=np.int64)
 
@@ -125,54 +142,18 @@ class Holders:
         """Whether no other rank holds the example's cluster at the given step."""
         return ~self._is_split[examples] | (self._others(examples, step) == 0)
 
-    def taken(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
-        """(n, s) bool: whether another rank holds each example's cluster at each of the steps.
-
-        Args:
-            examples: (n), all of one rank.
-            step: (s).
-        """
-        _, first, of_example = np.unique(
-            self._cluster[examples], return_index=True, return_inverse=True
-        )
-        blocked = [~self.free(np.full(len(step), examples[i]), step) for i in first]
-        return np.array(blocked)[of_example]
-
     def meet(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
         """Whether another rank holds the cluster of each example, which stands at the given step."""
         return ~self.free(examples, step)
 
     def meeting(self, step: np.ndarray) -> np.ndarray:
         """Examples whose cluster another rank holds at the same step."""
-        return self.split[self._others(self.split, step[self.split]) > 0]
-
-
-class Turns:
-    """Whose turn each split cluster is at each step: a stricter rule than ``Holders``, but one that
-    ranks can follow without looking at each other.
-
-    Turns are shared as the cluster's examples are, and spread evenly over the steps. A cluster larger
-    than a rank has none: it must be on several ranks at once.
-    """
-
-    def __init__(
-        self, rank: np.ndarray, cluster: np.ndarray, shape: Shape, random: np.random.Generator
-    ) -> None:
-        size = np.bincount(cluster)
-        pairs, self._part, rows = np.unique(
-            cluster.astype(np.int64) * shape.ranks + rank, return_inverse=True, return_counts=True
-        )
-        owner = pairs // shape.ranks
-        parts = np.bincount(owner, minlength=len(size))[owner]
-        self._bound = (parts > 1) & (size[owner] <= shape.steps * shape.per_step)
-        before = np.cumsum(rows) - rows
-        self._begin = (before - before[np.searchsorted(owner, owner)]) / size[owner]
-        self._end = self._begin + rows / size[owner]
-        self._phase = random.random(len(size))[owner]
-
-    def taken(self, examples: np.ndarray, step: np.ndarray) -> np.ndarray:
-        """(n, s) bool: whether it is another rank's turn, for each example at each of the steps."""
-        part = self._part[examples][:, None]
-        time = (step[None, :] * _GOLDEN + self._phase[part]) % 1
-        inside = (self._begin[part] <= time) & (time < self._end[part])
-        return self._bound[part] & ~inside
+        place = (
+            self._held // self._ranks
+        )  # of a cluster at a step, once for each rank that holds it
+        met = np.unique(place[1:][place[1:] == place[:-1]])
+        if not len(met):
+            return met
+        own = self._keys(self.split, step[self.split]) // self._ranks
+        at = np.minimum(np.searchsorted(met, own), len(met) - 1)
+        return self.split[met[at] == own]

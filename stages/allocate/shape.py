@@ -1,8 +1,8 @@
 """The shape of a plan: how many steps, and how many rows each micro-batch of each rank holds.
 
 Letters used in this package: S steps of an epoch, A micro-batches a step (accumulation), R ranks,
-m rows a micro-batch, M examples, K clusters. A *unit* is one of the S x A micro-batches of a rank. A
-*grid* (S, A, R, m) int32 holds example indices, -1 where a last step leaves a place empty.
+m rows a micro-batch, M examples, K clusters. A *unit* is one of the S x A micro-batches of a rank; a *cell*
+is one of the S x A x R micro-batches of all.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-
-EMPTY = -1
 
 
 @dataclass(frozen=True)
@@ -64,18 +62,3 @@ class Shape:
             before = self.micro_batch * np.arange(self.accumulation)[:, None]
             rows[-self.accumulation :] = np.clip(left - before, 0, self.micro_batch)
         return rows
-
-    def grid(self, unit: np.ndarray, rank: np.ndarray) -> np.ndarray:
-        """The grid in which each example stands in the given unit of the given rank.
-
-        Args:
-            unit: (M) integer; every unit receives as many examples as ``unit_rows`` says.
-            rank: (M) integer.
-        """
-        cell = unit.astype(np.int64) * self.ranks + rank
-        order = np.argsort(cell, kind="stable")
-        rows = self.unit_rows().ravel()
-        first = np.repeat(np.cumsum(rows) - rows, rows)
-        grid = np.full((self.units * self.ranks, self.micro_batch), EMPTY, dtype=np.int32)
-        grid[cell[order], np.arange(self.examples) - first] = order
-        return grid.reshape(self.steps, self.accumulation, self.ranks, self.micro_batch)

@@ -43,6 +43,19 @@ def load(selection: Selection, given: Path | None) -> np.ndarray:
     return vector_MD
 
 
+def load_norms(selection: Selection, given: Path | None) -> np.ndarray:
+    """Lengths of the selected examples' gradients before they became signatures, (M) float32.
+
+    Args:
+        selection, given: as in ``load``.
+
+    Raises:
+        ArtifactError: the signatures are not there, or do not hold the selected examples.
+    """
+    signatures = _open(selection, given)
+    return signatures.column("norm")[_rows(selection, signatures)]
+
+
 def _rows(selection: Selection, signatures: Signatures) -> np.ndarray:
     """(M) the row of the signatures that carries each example's content."""
     status = signatures.column("status")

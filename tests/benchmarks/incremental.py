@@ -93,7 +93,7 @@ def memory(rows: list[dict[str, Any]], count: int, arguments: Any, place: Path) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path, help="a JSONL file with more rows than are scored first")
+    parser.add_argument("data", type=Path, nargs="+", help="JSONL, more rows than are scored first")
     parser.add_argument("--model", required=True)
     parser.add_argument("--rows", type=int, default=6000)
     parser.add_argument("--change", type=int, default=300)
@@ -101,11 +101,13 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("-o", "--output", type=Path, required=True)
     arguments = parser.parse_args()
-    lines = arguments.data.read_text(encoding="utf-8").splitlines()
+    lines = [t for path in arguments.data for t in path.read_text("utf-8").splitlines()]
     rows = list({line: json.loads(line) for line in lines}.values())  # no row twice
     random.Random(1).shuffle(rows)
+    if len(rows) < arguments.rows + 2 * arguments.change:
+        parser.error(f"{len(rows):,} different rows are too few; give more data, or lower --rows")
     record: dict[str, Any] = {
-        "data": f"{arguments.data.parent.name}/{arguments.data.name}",
+        "data": arguments.data[0].parent.name,
         "model": Path(arguments.model).name,
         "length": arguments.length,
     }

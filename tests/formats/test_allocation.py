@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from formats import artifacts
-from formats.allocation import Allocation, MicroBatch, line, rank_file, write_rank
+from formats.allocation import Allocation, MicroBatch, line, lines, rank_file, write_rank
 from formats.errors import ArtifactError, ArtifactMissingError, SettingError
 
 BATCHES = [
@@ -136,3 +139,50 @@ def test_without_manifest_it_is_incomplete(tmp_path: Path) -> None:
     (folder / "manifest.json").unlink()
     with pytest.raises(ArtifactMissingError, match="is incomplete; make it with"):
         Allocation.open(folder)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 5), min_size=1, max_size=12),
+    data=st.data(),
+)
+def test_many_lines_at_once_are_the_same_bytes(sizes: list[int], data: st.DataObject) -> None:
+    count = sum(sizes)
+    weights = st.floats(min_value=1e-300, max_value=1e300, exclude_min=True)
+    columns = {
+        "row": np.array(data.draw(st.lists(st.integers(0, 2**40), min_size=count, max_size=count))),
+        "id": np.frombuffer(data.draw(st.binary(min_size=16 * count, max_size=16 * count)), "u1"),
+        "weight": np.array(data.draw(st.lists(weights, min_size=count, max_size=count)), float),
+        "cluster": np.arange(count, dtype=np.int32) * 7,
+        "tokens": np.arange(count, dtype=np.int32) + 1,
+    }
+    columns["row"] = columns["row"].astype(np.int64)
+    columns["id"] = columns["id"].reshape(count, 16)
+    places = tuple(np.arange(len(sizes)) + first for first in (0, 10, 200))
+    single, end = "", 0
+    for place, size in zip(zip(*(p.tolist() for p in places), strict=True), sizes, strict=True):
+        start, end = end, end + size
+        part = {name: column[start:end] for name, column in columns.items()}
+        single += line(
+            place,
+            part["row"].tolist(),
+            [bytes(each).hex() for each in part["id"]],
+            part["weight"].tolist(),
+            part["cluster"].tolist(),
+            part["tokens"].tolist(),
+        )
+    assert lines(places, np.array(sizes), columns) == single.encode()  # type: ignore[arg-type]
+
+
+def test_the_denominator_of_the_loss(tmp_path: Path) -> None:
+    plain = Allocation.open(written(tmp_path / "plain"))
+    assert (plain.batch, plain.most_rows) == (2 * 2 * 2, 2)
+    budget = Allocation.open(written(tmp_path / "budget", batch=2.5, micro_batch=1, most_rows=2))
+    assert (budget.batch, budget.most_rows) == (2.5, 2)
+    assert list(budget.rank(0)) == BATCHES  # two rows in a micro-batch of 1 on average
+
+
+def test_more_rows_than_any_micro_batch_has(tmp_path: Path) -> None:
+    folder = written(tmp_path / "allocation", micro_batch=1)
+    with pytest.raises(ArtifactError, match=r"jsonl:1: 2 rows in a micro-batch of 1; rebuild"):
+        list(Allocation.open(folder).rank(0))

@@ -10,6 +10,7 @@ import pytest
 from formats.allocation import Allocation
 from formats.errors import ArtifactError, SettingError
 from stages.allocate import allocate
+from stages.allocate.deal import Deal
 from stages.allocate.herding import deviations
 from stages.allocate.report import figures, in_signature_space
 from stages.allocate.shape import Shape
@@ -26,7 +27,7 @@ def vectors_and_selection(count: int = 480) -> tuple[np.ndarray, object]:
     return unit, make_selection(lesson, np.full(count, 50))
 
 
-def first(strategy: str, vectors: np.ndarray, selection: object, shape: Shape) -> np.ndarray:
+def first(strategy: str, vectors: np.ndarray, selection: object, shape: Shape) -> Deal:
     plans = plan(
         selection,  # type: ignore[arg-type]
         shape,
@@ -47,9 +48,9 @@ def test_batches_vary_less_than_in_any_other_plan(shape: Shape) -> None:
     weight = np.ones(shape.examples)
     variance = {}
     for strategy in ("disjoint", "balanced", "random"):
-        grid = first(strategy, vectors, chosen, shape)
-        assert sorted(grid[grid >= 0].tolist()) == list(range(shape.examples))
-        variance[strategy] = in_signature_space(grid, vectors, weight)["batch_variance"]
+        deal = first(strategy, vectors, chosen, shape)
+        assert sorted(deal.example.tolist()) == list(range(shape.examples))
+        variance[strategy] = in_signature_space(deal, vectors, weight)["batch_variance"]
     assert variance["balanced"] < 0.7 * variance["random"]
     assert variance["balanced"] < variance["disjoint"] < 1.1 * variance["random"]
 
@@ -59,19 +60,19 @@ def test_it_stays_disjoint_and_matched() -> None:
     tokens = np.random.default_rng(0).integers(20, 300, 480)
     chosen = make_selection(selection.cluster, tokens)  # type: ignore[attr-defined]
     shape = Shape(480, 4, 1, 2)
-    grid = first("balanced", vectors, chosen, shape)
-    found = figures(grid, chosen.cluster, tokens)
+    deal = first("balanced", vectors, chosen, shape)
+    found = figures(deal, chosen.cluster, tokens)
     assert found["shared_cluster"] < 0.02
     assert found["padded_ratio_mean"] < 1.08
-    rank_cosine = in_signature_space(grid, vectors, np.ones(480))["rank_cosine"]
+    rank_cosine = in_signature_space(deal, vectors, np.ones(480))["rank_cosine"]
     chance = first("random", vectors, chosen, shape)
     assert rank_cosine < in_signature_space(chance, vectors, np.ones(480))["rank_cosine"]
 
 
 def test_figures_worked_out_by_hand() -> None:
-    grid = np.array([[[[0], [1]]], [[[2], [-1]]]])
+    deal = Deal.of_grid(np.array([[[[0], [1]]], [[[2], [-1]]]]))
     vectors = np.array([[1, 0], [0, 1], [1, 0]], dtype=np.float32)
-    found = in_signature_space(grid, vectors, np.array([1.5, 0.5, 1.0]))
+    found = in_signature_space(deal, vectors, np.array([1.5, 0.5, 1.0]))
     # The whole: (2.5, 0.5) / 3; the one full batch: (1.5, 0.5) / 2; its ranks are at right angles.
     assert found["rank_cosine"] == 0
     expected = (2.5 / 3 - 0.75) ** 2 + (0.5 / 3 - 0.25) ** 2
