@@ -126,12 +126,14 @@ def _lessons() -> str:
         "direction left in and taken out. In the word problems the lesson is the equation; in the bank "
         "it is the skill, and the topic is what clusters should not follow; in MedQuAD we know the type "
         "of question only.\n\n"
-        "What it says: topics are not followed anywhere. The forward-only head finds lessons at least as "
-        "well as the full gradient, whose geometry it follows poorly. A warm-up, an optimizer's geometry "
+        "What it says: the bank's topics are not followed by any signature, and a text's topic says little "
+        "about equations. On both the forward-only head finds lessons at least as well as the full "
+        "gradient, whose geometry it follows poorly. A warm-up, an optimizer's geometry "
         "and a higher rank change little here; taking the mean direction out costs a little on the word "
         "problems and makes no difference on the bank. On the bank, plain TF-IDF finds the skills better "
         "than any signature: its tasks are told by their wording, so it shows that clusters are not "
-        "topics, not that gradients are needed.\n"
+        "topics, not that gradients are needed. The same holds for MedQuAD, whose questions are templates: "
+        "their type is found best by text.\n"
     ]
     for name, (title, model, metric) in _TABLES.items():
         if (RESULTS / f"{name}.json").exists():
@@ -245,7 +247,7 @@ def _allocation(found: Json) -> str:
         rows.append(
             [
                 f"{line['rows']:,}",
-                f"{line['ranks']:,}",
+                f"{found['ranks']:,}",
                 f"{line['seconds']:,.0f}",
                 f"{line['peak_gib']:.2f}",
             ]
