@@ -194,6 +194,6 @@ def test_what_the_script_calls_gives_commands_and_options() -> None:
         )
         return [line.removeprefix("plain,") for line in done.stdout.splitlines()]
 
-    assert completed("cluster-cli s") == ["score", "select", "status"]
+    assert completed("cluster-cli s") == ["score", "select", "savings", "status"]
     assert completed("cluster-cli run --un") == ["--until"]
     assert completed("cluster-cli run --until al") == ["allocate"]

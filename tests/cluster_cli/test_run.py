@@ -188,7 +188,7 @@ def test_inspect_of_what_is_none(here: Path, capsys: pytest.CaptureFixture[str])
     assert run(["inspect", "data.jsonl"]) == 1
     assert capsys.readouterr().err == (
         "error: data.jsonl is no artifact of cluster-cli; give one of signatures, clusters, selection, "
-        "allocation, run\n"
+        "allocation, run, evaluation, comparison\n"
     )
 
 
