@@ -94,7 +94,8 @@ def test_meetings_are_those_that_cannot_be_avoided(
 ) -> None:
     """With one row of a rank in a step the rule is exact: a cluster needs as many steps as it has rows,
     and those that need the last one too, partly filled, must find a place in it (McNaughton 1959)."""
-    shape = Shape(len(selection), sizes[0], 1, 1)
+    # Of thousands of ranks one pair that meets is a chance that the report rounds to nothing.
+    shape = Shape(len(selection), sizes[0] % 70 + 1, 1, 1)
     deal = next(plan(selection, shape, "disjoint", epochs=1, seed=0, rotate=False))
     met = figures(deal, selection.cluster, selection.tokens)["shared_cluster"]
     full, last = divmod(len(selection), shape.ranks)
