@@ -32,6 +32,7 @@ test: install  ## the test suite (under 12 minutes on 2 cores)
 
 test-slow: install  ## the tests that take minutes each
 	$(RUN) -m pytest -m slow
+	HYPOTHESIS_PROFILE=default $(RUN) -m pytest $$(grep -rl "from hypothesis" tests --include="test_*.py")
 
 smoke: install  ## the demo at its smallest size
 	$(RUN) examples/practice_bank/demo.py --smoke --work $(WORK)/smoke
