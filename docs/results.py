@@ -57,7 +57,7 @@ def _comparison(result: Json) -> str:
     params = result["params"]
     metric = params["metric"]
     rows = [
-        ["arm", "rows", metric.replace("_", " "), "rare skills", "against random", "net saving"]
+        ["arm", "rows", metric.replace("_", " "), "worst skill", "against random", "net saving"]
     ]
     for arm in result["arms"]:
         quality = arm["quality"]
@@ -79,7 +79,11 @@ def _comparison(result: Json) -> str:
     return (
         f"**Practice bank, {params['seeds']} seeds** (`cluster-cli compare`; accuracy to the letter on "
         "dev rows in percent, mean and standard deviation over seeds; the worst skill; difference to "
-        "the random arm in points with its 95 % interval, paired over seeds):\n\n" + table(*rows)
+        "the random arm in points with its 95 % interval, paired over seeds):\n\n"
+        + table(*rows)
+        + "\nWhat the table says, sentence by sentence:\n\n"
+        + "".join(f"* {sentence}\n" for sentence in result["verdicts"])
+        + "\nTimes were taken on a machine busy with other work, so the net savings are rough.\n"
     )
 
 
