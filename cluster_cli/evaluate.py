@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,10 @@ from cluster_cli.options import (
     data_options,
     force_option,
     json_option,
+    kept_stdin,
     output_option,
     parse_fields,
+    read_template,
     seed_option,
 )
 
@@ -122,13 +123,10 @@ def command(
     cluster-cli evaluate run/ --data mbpp.jsonl --run-code --show-tests \\
         --field prompt=text --field response=code -o mbpp.json
     """
-    from formats.data import DataOptions, spool_stdin
+    from formats.data import DataOptions
     from stages.evaluate import EvaluateSettings, evaluate
 
-    paths = list(data)
-    if "-" in paths:
-        kept = spool_stdin(sys.stdin.buffer, output.with_name(output.name + ".stdin.jsonl"))
-        paths[paths.index("-")] = str(kept)
+    paths = kept_stdin(data, output)
     options = DataOptions(
         format=shape,
         fields=parse_fields(fields),
@@ -142,7 +140,7 @@ def command(
         model,
         paths,
         output,
-        settings=EvaluateSettings(chat_template=_read(chat_template), **settings),
+        settings=EvaluateSettings(chat_template=read_template(chat_template), **settings),
         options=options,
         ranks=ranks,
         hostfile=hostfile,
@@ -191,12 +189,3 @@ def _cell(metric: str, figure: dict[str, Any] | None) -> str:
     if figure["low"] is None:
         return text
     return f"{text} [{figure['low']:.{places}f}, {figure['high']:.{places}f}]"
-
-
-def _read(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"--chat-template {path} cannot be read ({error})") from error

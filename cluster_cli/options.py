@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,28 @@ def parse_fields(fields: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
             )
         pairs.append((role, column))
     return tuple(pairs)
+
+
+def read_template(path: Path | None) -> str | None:
+    """The text of ``--chat-template``.
+
+    Raises:
+        click.BadParameter: the file cannot be read.
+    """
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"--chat-template {path} cannot be read ({error})") from error
+
+
+def kept_stdin(data: tuple[str, ...], output: Path) -> list[str]:
+    """The data's names; what comes through the pipe is kept beside the output, to be read again."""
+    from formats.data import spool_stdin
+
+    paths = list(data)
+    if "-" in paths:
+        kept = spool_stdin(sys.stdin.buffer, output.with_name(output.name + ".stdin.jsonl"))
+        paths[paths.index("-")] = str(kept)
+    return paths

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cluster_cli import settings
-from cluster_cli.options import PATH, parse_fields
+from cluster_cli.options import PATH, parse_fields, read_template
 from formats.errors import ClusterCliError, SettingError
 
 if TYPE_CHECKING:
@@ -204,13 +204,12 @@ def _listed(command: click.Command, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _score(values: dict[str, Any]) -> dict[str, Any]:
-    from cluster_cli.score import _read
     from formats.data import DataOptions
     from stages.pipeline.chain import score_job
     from stages.score.settings import ScoreSettings
 
     values = {**values, "format": values["shape"], "fields": parse_fields(values["fields"])}
-    values["chat_template"] = _read(values["chat_template"])
+    values["chat_template"] = read_template(values["chat_template"])
     del values["shape"]
     if "-" in values["data"]:
         raise SettingError("data is '-', and a pipeline cannot read standard input twice")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,11 @@ from cluster_cli.options import (
     data_options,
     force_option,
     json_option,
+    kept_stdin,
     output_option,
     parse_fields,
     print_header,
+    read_template,
     seed_option,
 )
 
@@ -132,14 +133,10 @@ def command(
     cluster-cli score train.jsonl --model ./base -o signatures.zarr
     cluster-cli score data.csv --field prompt=QUESTION --field response=ANSWER -m ./base -o s.zarr
     """
-    from formats.data import DataOptions, spool_stdin
+    from formats.data import DataOptions
     from stages.score.stage import ScoreSettings, measure_fidelity, score
 
-    paths = list(data)
-    if "-" in paths:
-        # The train stage reads the rows again, so what came through the pipe is kept.
-        kept = spool_stdin(sys.stdin.buffer, output.with_name(output.name + ".stdin.jsonl"))
-        paths[paths.index("-")] = str(kept)
+    paths = kept_stdin(data, output)
     options = DataOptions(
         format=shape,
         fields=parse_fields(fields),
@@ -148,7 +145,7 @@ def command(
         on_bad_row=on_bad_row,
         limit=limit,
     )
-    chosen = ScoreSettings(chat_template=_read(chat_template), **settings)
+    chosen = ScoreSettings(chat_template=read_template(chat_template), **settings)
     if meter:
         result = measure_fidelity(
             paths,
@@ -198,12 +195,3 @@ def _print_meter(result: dict[str, Any], as_json: bool) -> None:
     click.echo("a step on half of a cluster: fall of the loss of its other half, and of outsiders")
     for lesson in result["lessons"]:
         click.echo(f"{lesson['members']:>12.4f} {lesson['others']:>12.4f} nats")
-
-
-def _read(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"--chat-template {path} cannot be read ({error})") from error

@@ -138,6 +138,23 @@ class Clusters:
             )
         return opened
 
+    def check_space(self, source: Signatures, fix: str) -> None:
+        """Signatures can be compared with the map's centroids: both are of one signature space.
+
+        Raises:
+            ArtifactError: they are not; the message names the fields that differ and ends in ``fix``.
+        """
+        if source.space_id == self.header.extra.get("space_id"):
+            return
+        space = self.header.extra.get("space", {})
+        names = sorted(n for n in {*space, *source.space} if space.get(n) != source.space.get(n))
+        raise ArtifactError(
+            f"{source.path} and {self.path} are not of the same signature space "
+            f"(different: {', '.join(names) or 'space_id'})",
+            fix=fix,
+            differing=names,
+        )
+
     @cached_property
     def label(self) -> np.ndarray:
         """(N) int32."""

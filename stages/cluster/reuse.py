@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from formats.clusters import Clusters
-from formats.errors import ArtifactError
-from formats.signatures import Signatures
 
 FAR = 0.01  # share of rows that are far when nothing has changed
 _REFIT_FAR = 0.05  # share of far rows from which the map should be fitted again
@@ -21,24 +19,6 @@ _REFIT_MOVED = 0.25  # share of the mix that has moved to other clusters, likewi
 _GREW = 2.0  # ratio of shares
 _EXPECTED = 5  # rows a cluster must have been expected to hold for its absence to mean anything
 _LISTED = 10
-
-
-def check_space(source: Signatures, old: Clusters) -> None:
-    """Raises ArtifactError, naming the fields that differ, unless both are of one signature space."""
-    if source.space_id == old.header.extra.get("space_id"):
-        return
-    space = old.header.extra.get("space", {})
-    names = sorted(
-        name
-        for name in {*space, *source.space}
-        if space.get(name, None) != source.space.get(name, None)
-    )
-    raise ArtifactError(
-        f"{source.path} and {old.path} are not of the same signature space "
-        f"(different: {', '.join(names) or 'space_id'})",
-        fix="score the data with the map's model and settings, or cluster without --reuse",
-        differing=names,
-    )
 
 
 def threshold(old: Clusters) -> float:

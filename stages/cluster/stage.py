@@ -12,7 +12,6 @@ from formats.signatures import Signatures
 from stages import workers
 from stages.cluster.build import build
 from stages.cluster.launched import build_on_ranks, cluster_in_launch, publish, up_to_date
-from stages.cluster.reuse import check_space
 from stages.cluster.settings import MEMORY, ROUNDS, SAMPLE, Job, check, expected
 from stages.cluster.team import Team
 from stages.reporting import Reporter, Silent
@@ -77,7 +76,9 @@ def cluster(
     source = Signatures.open(signatures)
     old = Clusters.open(Path(reuse)) if reuse else None
     if old is not None:
-        check_space(source, old)
+        old.check_space(
+            source, "score the data with the map's model and settings, or cluster without --reuse"
+        )
     params, key = expected(
         source.header.key,
         source.dims,

@@ -125,10 +125,10 @@ def compare(
         store = Store(output, reporter)
         chosen = [trials.choose(store, trial, comparison.budget) for trial in comparison.trials]
         _check_selections(comparison, chosen)
-        results = []
+        results, asked = [], _asked(comparison)
         for number, (trial, made) in enumerate(zip(comparison.trials, chosen, strict=True), 1):
             reporter.message(f"trial {number} of {len(chosen)}: {trial.name}")
-            results.append(_measure(comparison, store, trial, made))
+            results.append(_measure(comparison, store, trial, made, asked))
         return _write(comparison, target, results, time.monotonic() - began, reporter)
 
 
@@ -155,12 +155,16 @@ def _check_selections(comparison: Comparison, chosen: Sequence[dict[str, Made]])
         guards.refuse_unequal(selections, comparison.budget)
 
 
-def _measure(
-    comparison: Comparison, store: Store, trial: Trial, chosen: dict[str, Made]
-) -> dict[str, Any]:
+def _asked(comparison: Comparison) -> str:
+    """What every evaluation depends on besides its model: the settings and the dev data."""
     options = _options(comparison)
     content = [sha256 for _, sha256 in find_sources(comparison.data, options)]
-    asked = digest([comparison.settings.changed(), content, options.to_json()])
+    return digest([comparison.settings.changed(), content, options.to_json()])
+
+
+def _measure(
+    comparison: Comparison, store: Store, trial: Trial, chosen: dict[str, Made], asked: str
+) -> dict[str, Any]:
     key = trials.trial_key(chosen, trial, asked)
     kept = store.kept(trial, key)
     if kept:

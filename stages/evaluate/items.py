@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,21 +183,6 @@ def _last_run(supervised: np.ndarray) -> tuple[int, int]:
     last = int(np.flatnonzero(supervised)[-1])
     before = np.flatnonzero(~supervised[:last])
     return (int(before[-1]) + 1 if len(before) else 0), last
-
-
-def batches(lengths: list[int], budget: int) -> Iterator[list[int]]:
-    """Items of nearly equal length together, longest first: lists of indices.
-
-    Args:
-        lengths: tokens per item.
-        budget: padded tokens allowed in a batch; a longer item still gets a batch of its own.
-    """
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    start = 0
-    while start < len(order):
-        count = max(1, budget // max(1, lengths[order[start]]))
-        yield order[start : start + count]
-        start += count
 
 
 def portions(batches: list[list[int]], most: int) -> list[list[list[int]]]:

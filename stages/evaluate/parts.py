@@ -16,6 +16,7 @@ from formats import artifacts
 from formats.data import Dataset, open_reference
 from formats.errors import ModelError
 from stages import models
+from stages.batching import batches
 from stages.evaluate.compute import Computer, check_room
 from stages.evaluate.items import (
     ANSWER,
@@ -23,7 +24,6 @@ from stages.evaluate.items import (
     LOSS,
     Item,
     Read,
-    batches,
     portions,
     read_items,
 )

@@ -31,10 +31,12 @@ def origin(path: Path, header: Header) -> list[dict[str, Any]]:
 def _input(folder: Path, item: dict[str, Any], reader: str) -> dict[str, Any]:
     """An artifact, a file that was read beside it, or the model of a run or an evaluation."""
     path = Path(os.path.normpath(folder / item["path"]))
-    if path.is_file() and not _is_artifact(path):
+    if _is_artifact(path):
+        return _artifact(folder, item)
+    if path.is_file():
         found = _state_of_file(str(path), item["sha256"])
         return _entry(str(path), "data", found, item["sha256"], rows=item.get("rows"))
-    if reader in ("run", "evaluation") and not _is_artifact(path) and item.get("rows") is None:
+    if reader in ("run", "evaluation") and item.get("rows") is None:
         return _entry(item["path"], "model", UNCHECKED, item["sha256"])
     return _artifact(folder, item)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 
 from formats.errors import ModelError
 from formats.rendering import Rendered
+from stages.batching import batches
 from stages.score.head import Batch
 
 
@@ -28,21 +29,6 @@ class Signer:
     device: str
     budget: int
     exact: bool = True
-
-
-def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Rows in batches of nearly equal length: indices, longest rows first.
-
-    Args:
-        lengths: tokens per row.
-        budget: padded tokens allowed in a batch; a longer row still gets a batch of its own.
-    """
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    start = 0
-    while start < len(order):
-        count = max(1, budget // max(1, lengths[order[start]]))
-        yield order[start : start + count]
-        start += count
 
 
 def pad(rows: Sequence[Rendered], device: str) -> Batch:

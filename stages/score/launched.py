@@ -49,11 +49,12 @@ def score_in_launch(job: Job, *, force: bool, reporter: Reporter) -> artifacts.H
                     stage.prepare(job, dataset, target, force, reporter)
                     started -= spent.earlier(job.output)
             with _together(place.rank):
-                stage.work(job, dataset, target, place, reporter)
+                known = target.known(job)
+                stage.work(job, dataset, target, known, place, reporter)
             with _together(place.rank):
                 if place.rank == 0:
                     seconds = time.monotonic() - started
-                    stage.finish(job, dataset, target, seconds, reporter)
+                    stage.finish(job, dataset, target, known, seconds, reporter)
     return artifacts.read_header(job.output, "signatures")
 
 

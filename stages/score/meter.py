@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from formats.rendering import Rendered
-from stages.score.batches import Signer, batches, pad, sign_rows
+from stages.batching import batches
+from stages.score.batches import Signer, pad, sign_rows
 from stages.score.controls import losses
 from stages.score.head import Head, last_hidden
 from stages.score.layers import choose_layers, linear_shape

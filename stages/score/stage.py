@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from formats import artifacts
 from formats.data import DataOptions, Dataset, open_dataset
@@ -18,6 +18,9 @@ from stages import models, workers
 from stages.reporting import Console, Reporter, Silent, duration
 from stages.score import spent
 from stages.score.settings import Job, ScoreSettings, expected_key, signature_space
+
+if TYPE_CHECKING:
+    from stages.score.reuse import Known
 
 __all__ = ["ScoreSettings", "expected_key", "score"]
 
@@ -37,6 +40,16 @@ class Target:
         signing, content = job.signing(), job.content()
         space = signature_space(signing, job.settings, content)
         return cls(signing, space, job.key(space, content))
+
+    def known(self, job: Job) -> Known:
+        """The results that are copied instead of computed.
+
+        Raises:
+            ArtifactError: see ``reuse.open_known``.
+        """
+        from stages.score.reuse import open_known
+
+        return open_known(job.output, job.reuse, self.space)
 
 
 def score(
@@ -125,18 +138,18 @@ def score(
             started -= spent.earlier(output)
             if ranks > 1:
                 _launch(job, ranks, hostfile)
+                known = target.known(job)
             else:
-                work(job, dataset, target, workers.World(0, 1, 0), reporter)
-            return finish(job, dataset, target, time.monotonic() - started, reporter)
+                known = target.known(job)
+                work(job, dataset, target, known, workers.World(0, 1, 0), reporter)
+            return finish(job, dataset, target, known, time.monotonic() - started, reporter)
 
 
 def _estimate(job: Job, target: Target, reporter: Reporter) -> artifacts.Header:
     from stages.score.estimate import estimate
-    from stages.score.reuse import open_known
 
     with open_job_data(job, reporter) as dataset:
-        known = open_known(job.output, job.reuse, target.space)
-        stats = estimate(job, dataset, target, known, reporter)
+        stats = estimate(job, dataset, target, target.known(job), reporter)
     reporter.message(
         f"would compute {stats['compute']:,} of {stats['rows']:,} rows: {stats['tokens']:,} tokens, "
         f"{stats['flops']:.3g} FLOPs, {stats['bytes'] / 1e6:,.1f} MB on disk, "
@@ -223,19 +236,23 @@ def prepare(job: Job, dataset: Dataset, target: Target, force: bool, reporter: R
 
 
 def work(
-    job: Job, dataset: Dataset, target: Target, place: workers.World, reporter: Reporter
+    job: Job,
+    dataset: Dataset,
+    target: Target,
+    known: Known,
+    place: workers.World,
+    reporter: Reporter,
 ) -> None:
     """Computes one rank's share of the blocks."""
     from formats.blocks import open_writable
     from stages.score.blocks import Share, fill
-    from stages.score.reuse import open_known
 
     fill(
         open_writable(artifacts.partial(job.output)),
         dataset,
         job,
         target.signing,
-        known=open_known(job.output, job.reuse, target.space),
+        known=known,
         share=Share(place.rank, place.size),
         reporter=reporter,
     )
@@ -258,14 +275,16 @@ def run_rank(folder: Path) -> None:
     job = Job.from_json(json.loads((folder / "job.json").read_text(encoding="utf-8")))
     place = workers.world()
     reporter = Console() if place.rank == 0 else Silent()
+    target = Target.of(job)
     with open_dataset(job.data, job.options) as dataset:
-        work(job, dataset, Target.of(job), place, reporter)
+        work(job, dataset, target, target.known(job), place, reporter)
 
 
 def finish(
     job: Job,
     dataset: Dataset,
     target: Target,
+    known: Known,
     seconds: float,
     reporter: Reporter,
 ) -> artifacts.Header:
@@ -273,12 +292,10 @@ def finish(
     from formats import blocks as arrays
     from stages.score import warmup
     from stages.score.blocks import copy_duplicates, statistics
-    from stages.score.reuse import open_known
 
     path = artifacts.partial(job.output)
     group = arrays.open_writable(path)
     copy_duplicates(group, dataset.ids)
-    known = open_known(job.output, job.reuse, target.space)
     reused = int((known.find(dataset.ids) >= 0).sum())
     rendering = {
         "max_length": job.settings.max_length,

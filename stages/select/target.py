@@ -73,7 +73,7 @@ def read_target(path: Path, clusters: Clusters, pool: Pool, given: Path | None) 
             hold no usable row; or see ``vectors.load``.
     """
     wanted = Signatures.open(path)
-    _check_space(wanted, clusters)
+    clusters.check_space(wanted, "score the wanted examples with the map's model and settings")
     mean_GD, count_K = _means(wanted, clusters)
     alignment_U = np.zeros(int(pool.distinct.sum()))
     for place, block_BD in vectors.stream(clusters, pool, given):
@@ -119,18 +119,3 @@ def _means(wanted: Signatures, clusters: Clusters) -> tuple[np.ndarray, np.ndarr
         raise ArtifactError(f"{wanted.path} has no usable row: nothing to aim at")
     wanted_K = count_K > 0
     return sum_KD[wanted_K] / count_K[wanted_K, None], count_K
-
-
-def _check_space(wanted: Signatures, clusters: Clusters) -> None:
-    if wanted.space_id == clusters.header.extra.get("space_id"):
-        return
-    space = clusters.header.extra.get("space", {})
-    names = sorted(
-        name for name in {*space, *wanted.space} if space.get(name) != wanted.space.get(name)
-    )
-    raise ArtifactError(
-        f"{wanted.path} and {clusters.path} are not of the same signature space "
-        f"(different: {', '.join(names) or 'space_id'})",
-        fix="score the wanted examples with the map's model and settings",
-        differing=names,
-    )

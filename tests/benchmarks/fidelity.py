@@ -30,8 +30,9 @@ sys.path.insert(0, str(ROOT))
 from formats.data import DataOptions, open_dataset  # noqa: E402
 from formats.rendering import Rendered, Renderer  # noqa: E402
 from stages import models  # noqa: E402
+from stages.batching import batches  # noqa: E402
 from stages.score import meter  # noqa: E402
-from stages.score.batches import Signer, batches, pad, sign_rows  # noqa: E402
+from stages.score.batches import Signer, pad, sign_rows  # noqa: E402
 from stages.score.controls import EmbeddingSigner  # noqa: E402
 from stages.score.signers import GradientSigner, HeadSigner  # noqa: E402
 from tests.benchmarks import trials  # noqa: E402

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from formats.data import Example
 from formats.errors import DataError, SettingError
+from stages.batching import batches
 from stages.evaluate.items import (
     ANSWER,
     CHOICE,
     LOSS,
     Reader,
-    batches,
     portions,
 )
 from stages.evaluate.rows import read_choices, read_tests, reference
