@@ -1,11 +1,16 @@
-"""How many clusters? As many as say something that the other half of the data confirms.
+"""How many clusters? As many as two halves of the data agree on.
 
 A sample is split into halves, each is mapped by itself, and both maps label both halves (stability under
-resampling: Ben-Hur et al. 2002, Lange et al. 2004). Their agreement is the mutual information of the two
-labels in nats, less what two unrelated maps of these cluster sizes would share by chance (Vinh et al.
-2010). It grows as long as new clusters are new lessons, and falls once they divide noise, which each half
-divides in its own way. An index between 0 and 1 would not do: two clusters that split unequal lessons into
-large and small ones agree perfectly and say next to nothing.
+resampling: Ben-Hur et al. 2002, Lange et al. 2004). Two figures are read off for every K:
+
+* *information*: mutual information of the two labels in nats, less what two unrelated maps of these cluster
+  sizes would share by chance (Vinh et al. 2010). It grows as long as new clusters are new lessons.
+* *agreement*: the adjusted Rand index (Hubert and Arabie 1985). It is high where no cluster's border runs
+  through a lesson.
+
+Agreement alone is no guide: two clusters that split unequal lessons into large and small ones agree
+perfectly and say next to nothing. So of all K that say at least half of what can be said, the one with the
+highest agreement is taken, the larger where two are as good.
 """
 
 from __future__ import annotations
@@ -16,16 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from stages.cluster.assign import labels, nearest
-from stages.cluster.fit import fit
+from stages.cluster.assign import labels
+from stages.cluster.join import Tree, fine_map, fine_number, narrow
 
 SAMPLE = 6_000  # contents looked at, both halves together
-_PER_CLUSTER = 5  # rows of a half that a cluster must have on average
-_SPACING = 1.35  # ratio of neighbouring K
-_KEPT = 0.98  # share of the most information that a smaller map may keep
-_NOTHING = 0.05  # nats; two maps of noise agree about as much
-_PAST, _ENOUGH = 0.5, 3  # so many numbers in a row below this share of the most end the search
-_ITERATIONS = 30
+_SPACING = 1.25  # ratio of neighbouring K
+_SAYS = 0.5  # share of the most information that K clusters must have
+_EQUAL = 0.01  # agreements that differ by less are equal
+_NOTHING = 0.1  # agreement; two maps of noise reach a few hundredths
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,7 @@ class Choice:
     Attributes:
         clusters: the number chosen.
         reason: one line for people.
-        curve: [{"clusters", "information", "similarity"}]: nats that the two maps share beyond
-            chance, and the mean cosine of a row to the nearest centroid of the other half's map.
+        curve: [{"clusters", "information", "agreement"}], K ascending.
     """
 
     clusters: int
@@ -50,80 +52,61 @@ def choose(sample_SD: np.ndarray, weight_S: np.ndarray, seed: int) -> Choice:
     if not curve:
         reason = f"one cluster: {len(sample_SD)} examples are too few to compare numbers"
         return Choice(1, reason, [])
-    best, tried = _best(curve), f"{curve[0]['clusters']} to {curve[-1]['clusters']} tried"
-    if best["information"] < _NOTHING:
+    tried = f"{curve[0]['clusters']} to {curve[-1]['clusters']} tried"
+    chosen = curve[decide(curve)]
+    if chosen["agreement"] < _NOTHING:
         reason = f"one cluster: maps of two halves of the data have nothing in common ({tried})"
         return Choice(1, reason, curve)
-    chosen = curve[decide(curve)]
     reason = (
-        f"{chosen['clusters']} clusters: maps of two halves of the data share "
-        f"{chosen['information']:.2f} nats beyond chance, at best {best['information']:.2f} with "
-        f"{best['clusters']} clusters ({tried})"
+        f"{chosen['clusters']} clusters: there the maps of two halves of the data agree best "
+        f"(adjusted Rand index {chosen['agreement']:.2f}; {tried})"
     )
     return Choice(chosen["clusters"], reason, curve)
 
 
 def decide(curve: list[dict[str, Any]]) -> int:
-    """Index of the smallest K that keeps nearly all the information."""
-    enough = _KEPT * _best(curve)["information"]
-    return next(at for at, point in enumerate(curve) if point["information"] >= enough)
+    """Index of the K that is taken."""
+    enough = _SAYS * most_information(curve)
+    agreement = np.array(
+        [point["agreement"] if point["information"] >= enough else -1.0 for point in curve]
+    )
+    return int(np.flatnonzero(agreement >= agreement.max() - _EQUAL)[-1])
 
 
-def _best(curve: list[dict[str, Any]]) -> dict[str, Any]:
-    return max(curve, key=lambda point: point["information"])
+def most_information(curve: list[dict[str, Any]]) -> float:
+    """The highest information on the curve, nats."""
+    return float(max(point["information"] for point in curve))
 
 
 def measure(sample_SD: np.ndarray, weight_S: np.ndarray, seed: int) -> list[dict[str, Any]]:
-    """The curve of a ``Choice``; it ends where the information stays below half of its peak."""
-    curve: list[dict[str, Any]] = []
-    for pair in pairs(sample_SD, weight_S, seed):
-        shared = float(np.mean([information(*both) for both in pair.labels]))
-        curve.append(
-            {
-                "clusters": pair.clusters,
-                "information": round(shared, 6),
-                "similarity": round(pair.similarity, 6),
-            }
-        )
-        most = _best(curve)["information"]
-        if most >= _NOTHING and all(
-            point["information"] < _PAST * most for point in curve[-_ENOUGH:]
-        ):
-            break
+    """The curve of a ``Choice``; empty where the halves are too small."""
+    from sklearn.metrics import adjusted_rand_score
+
+    curve = []
+    for clusters, pairs in labelled(narrow(sample_SD, seed), weight_S, seed):
+        point: dict[str, Any] = {"clusters": clusters}
+        for name, figure in (("information", information), ("agreement", adjusted_rand_score)):
+            point[name] = round(float(np.mean([figure(*pair) for pair in pairs])), 6)
+        curve.append(point)
     return curve
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two maps with K clusters, each fitted on one half.
-
-    Attributes:
-        clusters: K.
-        labels: of each half, its own map's labels and those of the other half's map.
-        similarity: mean cosine of a row to the nearest centroid of the other half's map.
-    """
-
-    clusters: int
-    labels: list[tuple[np.ndarray, np.ndarray]]
-    similarity: float
-
-
-def pairs(sample_SD: np.ndarray, weight_S: np.ndarray, seed: int) -> Iterator[Pair]:
-    """Pairs of maps, K ascending."""
-    halves = [(sample_SD[at::2].copy(), weight_S[at::2]) for at in (0, 1)]
-    for clusters in grid(len(halves[1][0])):
-        first_KD, second_KD = (
-            fit(half_SD, weight_H, clusters, seed + at, iterations=_ITERATIONS)
-            for at, (half_SD, weight_H) in enumerate(halves)
-        )
-        labelled, cosines = [], []
-        for (half_SD, weight_H), own, other in zip(
-            halves, (first_KD, second_KD), (second_KD, first_KD), strict=True
-        ):
-            label_H, cosine_H = nearest(half_SD, other)
-            labelled.append((labels(half_SD, own), label_H))
-            cosines.append(float(np.average(cosine_H, weights=weight_H)))
-        yield Pair(clusters, labelled, float(np.mean(cosines)))
+def labelled(
+    narrow_SN: np.ndarray, weight_S: np.ndarray, seed: int
+) -> Iterator[tuple[int, list[tuple[np.ndarray, np.ndarray]]]]:
+    """K ascending, and of each half the labels by its own map and by the other half's."""
+    halves = [narrow_SN[at::2].copy() for at in (0, 1)]
+    most = fine_number(len(halves[1]), len(halves[1]))
+    if most < 2:
+        return
+    maps = [
+        fine_map(half_SN, weight_S[at::2], most, seed + at) for at, half_SN in enumerate(halves)
+    ]
+    trees = [Tree(fine_FN) for fine_FN in maps]
+    fine = [[labels(half_SN, fine_FN) for fine_FN in maps] for half_SN in halves]
+    for clusters in grid(min(tree.leaves for tree in trees)):
+        groups = [tree.cut(clusters) for tree in trees]
+        yield clusters, [(groups[0][left], groups[1][right]) for left, right in fine]
 
 
 def information(left: np.ndarray, right: np.ndarray) -> float:
@@ -136,10 +119,10 @@ def information(left: np.ndarray, right: np.ndarray) -> float:
     return float(mutual_info_score(left, right, contingency=table) - by_chance)
 
 
-def grid(rows: int) -> list[int]:
-    """Numbers of clusters worth trying on so many rows."""
+def grid(most: int) -> list[int]:
+    """Numbers of clusters worth trying, from 2 to at most the number of fine ones."""
     numbers, clusters = [], 2.0
-    while round(clusters) <= rows // _PER_CLUSTER:
+    while round(clusters) <= most:
         numbers.append(round(clusters))
         clusters = max(clusters * _SPACING, clusters + 1)
     return numbers

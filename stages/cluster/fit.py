@@ -17,9 +17,10 @@ import numpy as np
 
 from stages.cluster.assign import centre_rows, labels, middles, nearest, sums
 
-__all__ = ["centre_rows", "fit", "mean_direction", "one_thread"]
+__all__ = ["centre_rows", "fit", "mean_direction", "one_thread", "parts"]
 
 ROUNDS = 100
+_EARLY = 12  # rounds after which starts are compared
 _SETTLED = 1_000  # it has converged when fewer than one row in so many still moves
 _SEED_ROWS = 4_096  # rows looked at for seeds, or three for each cluster when that is more
 _PART = 4_096
@@ -29,7 +30,7 @@ def mean_direction(sample_SD: np.ndarray, weight_S: np.ndarray) -> np.ndarray:
     """Weighted mean of the rows, (D) float32."""
     total = np.zeros(sample_SD.shape[1])
     with one_thread():
-        for part in _parts(len(sample_SD)):  # float64 sums without a float64 copy of the sample
+        for part in parts(len(sample_SD)):  # float64 sums without a float64 copy of the sample
             total += weight_S[part] @ sample_SD[part].astype(np.float64)
     return (total / weight_S.sum()).astype(np.float32)
 
@@ -53,7 +54,7 @@ def fit(
         weight_S: how often each row counts, whole numbers.
         clusters: K.
         seed: of the k-means++ start (Arthur and Vassilvitskii 2007).
-        tries: starts; the best one is kept.
+        tries: starts; the one that is best after a few rounds is finished.
         iterations: at most so many Lloyd rounds.
         start: (K, D) unit centroids to begin with.
     """
@@ -61,15 +62,21 @@ def fit(
         # Fewer rows than centroids say nothing about where they belong.
         enough = len(start) <= len(sample_SD)
         return _rounds(sample_SD, weight_S, start, iterations) if enough else start
-    best, found = -np.inf, np.empty(0)
+    best, begun_KD = -np.inf, np.empty(0)
+    early = min(iterations, _EARLY) if tries > 1 else 0
     for number in range(tries):
         seeds_KD = _seeds(sample_SD, weight_S, min(clusters, len(sample_SD)), seed + number)
-        centroid_KD = _rounds(sample_SD, weight_S, seeds_KD, iterations)
-        label_S, similarity_S = _nearest(sample_SD, centroid_KD)
-        reached = float((weight_S * similarity_S.astype(np.float64)).sum())
+        centroid_KD = _rounds(sample_SD, weight_S, seeds_KD, early)
+        reached = _reached(sample_SD, weight_S, centroid_KD) if tries > 1 else 0.0
         if reached > best:
-            best, found = reached, centroid_KD[np.unique(label_S)]
-    return found
+            best, begun_KD = reached, centroid_KD
+    found_KD = _rounds(sample_SD, weight_S, begun_KD, iterations - early)
+    return found_KD[np.unique(_labels(sample_SD, found_KD))]
+
+
+def _reached(sample_SD: np.ndarray, weight_S: np.ndarray, centroid_KD: np.ndarray) -> float:
+    _, similarity_S = _nearest(sample_SD, centroid_KD)
+    return float((weight_S * similarity_S.astype(np.float64)).sum())
 
 
 def _seeds(sample_SD: np.ndarray, weight_S: np.ndarray, clusters: int, seed: int) -> np.ndarray:
@@ -97,26 +104,39 @@ def _rounds(
     centroid_KD: np.ndarray,
     most: int,
 ) -> np.ndarray:
-    """The centroids after Lloyd rounds, until rows hardly move."""
-    before_S = None
-    for _ in range(most):
-        label_S = _labels(sample_SD, centroid_KD)
-        if before_S is not None and (label_S != before_S).sum() <= len(label_S) // _SETTLED:
-            break
-        before_S = label_S
-        total_KD = np.zeros(centroid_KD.shape)
-        for part in _parts(len(sample_SD)):
-            total_KD += sums(sample_SD[part], weight_S[part], label_S[part], len(centroid_KD))
+    """The centroids after Lloyd rounds, until rows hardly move.
+
+    Sums are exact in any order (``stages.cluster.assign``), so from the second round on only rows that
+    moved are taken from one sum and added to another.
+    """
+    if not most:
+        return centroid_KD
+    label_S = _labels(sample_SD, centroid_KD)
+    before_S, moved = label_S, np.arange(len(label_S))
+    total_KD = np.zeros(centroid_KD.shape)
+    for number in range(most):
+        for part in parts(len(moved)):
+            rows = moved[part]
+            row_SD, weight_R = sample_SD[rows], weight_S[rows]
+            total_KD += sums(row_SD, weight_R, label_S[rows], len(centroid_KD))
+            if number:
+                total_KD -= sums(row_SD, weight_R, before_S[rows], len(centroid_KD))
         centroid_KD = middles(total_KD, centroid_KD)
+        if number + 1 == most:
+            break
+        before_S, label_S = label_S, _labels(sample_SD, centroid_KD)
+        moved = np.flatnonzero(label_S != before_S)
+        if len(moved) <= len(label_S) // _SETTLED:
+            break
     return centroid_KD
 
 
 def _labels(sample_SD: np.ndarray, centroid_KD: np.ndarray) -> np.ndarray:
-    return np.concatenate([labels(sample_SD[part], centroid_KD) for part in _parts(len(sample_SD))])
+    return np.concatenate([labels(sample_SD[part], centroid_KD) for part in parts(len(sample_SD))])
 
 
 def _nearest(sample_SD: np.ndarray, centroid_KD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    found = [nearest(sample_SD[part], centroid_KD) for part in _parts(len(sample_SD))]
+    found = [nearest(sample_SD[part], centroid_KD) for part in parts(len(sample_SD))]
     return np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found])
 
 
@@ -129,6 +149,7 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-def _parts(rows: int) -> Iterator[slice]:
+def parts(rows: int) -> Iterator[slice]:
+    """Slices that together hold all the rows, few enough each for a copy."""
     for start in range(0, rows, _PART):
         yield slice(start, min(start + _PART, rows))

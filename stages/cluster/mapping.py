@@ -17,6 +17,7 @@ from stages.cluster import auto
 from stages.cluster.assign import assign, moved
 from stages.cluster.contents import Contents
 from stages.cluster.fit import fit
+from stages.cluster.join import fit_joined
 from stages.cluster.reuse import threshold
 from stages.cluster.sample import Fitted
 from stages.cluster.team import Team
@@ -90,14 +91,16 @@ class Mapper:
 
     def _fit(self, sample: Fitted, wanted: int, start: np.ndarray | None = None) -> np.ndarray:
         few = len(sample.chosen) * wanted <= _FEW
-        tries = _TRIES if few and start is None else 1
+        tries = _TRIES if few else 1
         if len(sample.chosen) < len(self.contents):
             self.reporter.message(
                 f"fitting {wanted:,} clusters on {len(sample.chosen):,} of "
                 f"{len(self.contents):,} distinct examples"
             )
         rows, weight_S, seed = sample.row_SD, sample.weight_S, self.params["seed"]
-        return self.team.first(lambda: fit(rows, weight_S, wanted, seed, tries=tries, start=start))
+        if start is not None:
+            return self.team.first(lambda: fit(rows, weight_S, wanted, seed, start=start))
+        return self.team.first(lambda: fit_joined(rows, weight_S, wanted, seed, tries=tries))
 
     def _refined(self, sample: Fitted, centroid_KD: np.ndarray) -> np.ndarray:
         """After Lloyd rounds over all contents, where the sample was only a part of them."""
@@ -175,7 +178,7 @@ def _fit_far(sample: Fitted, sampled: np.ndarray, seed: int) -> np.ndarray:
     """Centroids for the sampled contents that fit nowhere, as many as they need."""
     far_SD, weight_S = sample.row_SD[sampled], sample.weight_S[sampled]
     wanted = auto.choose(far_SD[: auto.SAMPLE], weight_S[: auto.SAMPLE], seed).clusters
-    return fit(far_SD, weight_S, wanted, seed, tries=_TRIES)
+    return fit_joined(far_SD, weight_S, wanted, seed, tries=_TRIES)
 
 
 def number(label_U: np.ndarray, multiplicity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -248,7 +248,7 @@ def test_auto_finds_the_lessons(tmp_path: Path) -> None:
     header = cluster(path, tmp_path / "c.zarr", reporter=notes)
     assert 7 <= header.stats["clusters"] <= 10
     assert notes.messages[0] == header.stats["auto"]["reason"]
-    assert set(header.stats["auto"]["curve"][0]) == {"clusters", "information", "similarity"}
+    assert set(header.stats["auto"]["curve"][0]) == {"clusters", "information", "agreement"}
 
 
 def test_nearest_breaks_ties_by_the_lower_number() -> None:

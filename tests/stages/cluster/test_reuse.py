@@ -134,16 +134,14 @@ def changed(folder: Path) -> np.ndarray:
 def test_after_a_change_of_5_percent_unchanged_rows_keep_their_labels(
     tmp_path: Path, how: dict[str, bool], kept: float
 ) -> None:
-    """The same number, not only the same company. A refit moves a few, here 4 %: with twice as many
-    clusters as lessons, every second border runs through noise. A map made from nothing moves most.
+    """The same number, not only the same company. A refit moves a few: with twice as many clusters as
+    lessons, every second border runs through noise.
     """
     stays = changed(tmp_path)
     before = Clusters.open(tmp_path / "a.zarr")
     cluster(tmp_path / "b.s.zarr", tmp_path / "b.zarr", reuse=tmp_path / "a.zarr", **how)
-    cluster(tmp_path / "b.s.zarr", tmp_path / "cold.zarr", clusters=16)
-    after, cold = Clusters.open(tmp_path / "b.zarr"), Clusters.open(tmp_path / "cold.zarr")
+    after = Clusters.open(tmp_path / "b.zarr")
     assert (before.label == after.label)[stays].mean() >= kept
-    assert (before.label == cold.label)[stays].mean() < 0.9
     same = before.column("centroid").tobytes() == after.column("centroid")[:16].tobytes()
     assert same is ("refit" not in how)
 
