@@ -8,6 +8,8 @@ One JSON object: the common header (``formats.artifacts``), and
   ``against`` (by arm: paired ``differences``, whether ``better``, whether ``as_good``, ``retention``) and
   ``savings``;
 * ``verdicts``: plain sentences;
+* ``curves``: where an arm was measured at several fractions, its ``quality`` at each and the fraction
+  ``needed`` for a ``share`` of the full arm's quality (``stages.compare.needed``);
 * ``trials``: what was measured, one entry per arm and seed.
 """
 
@@ -33,7 +35,7 @@ class Comparison:
     Attributes:
         path: the file.
         header: the common header.
-        arms, verdicts, trials: as in the module's text.
+        arms, verdicts, curves, trials: as in the module's text; no curves before version 0.2.
     """
 
     path: Path
@@ -41,6 +43,7 @@ class Comparison:
     arms: list[dict[str, Any]]
     verdicts: list[str]
     trials: list[dict[str, Any]]
+    curves: list[dict[str, Any]]
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Comparison:
@@ -58,14 +61,14 @@ class Comparison:
                 raise ArtifactError(
                     f"{path} has no {name}", fix="run the comparison again, it keeps what it has"
                 )
-        return cls(path, header, **parts)  # type: ignore[arg-type]
+        return cls(path, header, **parts, curves=header.extra.get("curves", []))  # type: ignore[arg-type]
 
 
 def write_comparison(output: Path, header: artifacts.Header, **parts: Any) -> None:
     """Writes it atomically.
 
     Args:
-        parts: ``arms``, ``verdicts`` and ``trials``.
+        parts: ``arms``, ``verdicts``, ``curves`` and ``trials``.
 
     Raises:
         ArtifactError: the file cannot be written.

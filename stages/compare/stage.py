@@ -16,7 +16,7 @@ from formats.errors import SettingError
 from formats.evaluation import METRICS, Evaluation
 from formats.fingerprints import digest
 from stages import workers
-from stages.compare import guards, summary, trials
+from stages.compare import guards, needed, summary, trials
 from stages.compare.arms import FULL
 from stages.compare.trials import Made, Store, Trial
 from stages.evaluate import EvaluateSettings, evaluate
@@ -214,6 +214,8 @@ def _write(
     lines = summary.summarise(by_arm, what, comparison.metric, comparison.margin)
     seeds = len({trial.seed for trial in comparison.trials})
     said = summary.verdicts(lines, comparison.metric, comparison.margin, seeds)
+    curves = needed.needed(lines, comparison.metric, FULL)
+    said += needed.sentences(curves)
     params = {
         "metric": comparison.metric,
         "margin": comparison.margin,
@@ -234,6 +236,6 @@ def _write(
     )
     stats = {"trials": len(results), "seconds": round(seconds, 2)}
     header = artifacts.Header(KIND, key, params, inputs, stats)
-    write_comparison(target, header, arms=lines, verdicts=said, trials=results)
+    write_comparison(target, header, arms=lines, verdicts=said, curves=curves, trials=results)
     reporter.message(f"{target}: {len(by_arm)} arms, {seeds} seeds")
     return header
