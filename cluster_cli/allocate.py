@@ -18,7 +18,7 @@ def _number(flag: str, help_text: str) -> Any:
 
 
 @click.command("allocate")
-@click.argument("selection", type=options.PATH)
+@click.argument("selection", type=options.ARTIFACT)
 @options.output_option("Folder to write, one file per rank.")
 @click.option("--ranks", type=int, required=True, help="Data-parallel workers, 1 to 4096.")
 @click.option(
@@ -40,7 +40,7 @@ def _number(flag: str, help_text: str) -> Any:
 @click.option("--rotate", is_flag=True, help="Move clusters to the next rank from epoch to epoch.")
 @click.option(
     "--signatures",
-    type=options.PATH,
+    type=options.ARTIFACT,
     help="Measure the plan in signature space too; balanced finds them unless they were moved.",
 )
 @options.seed_option
@@ -48,7 +48,11 @@ def _number(flag: str, help_text: str) -> Any:
 @options.json_option
 @click.pass_obj
 def command(reporter: Any, selection: Path, output: Path, as_json: bool, **settings: Any) -> None:
-    """Plan which rank trains on what, and when: SELECTION is the output of `cluster-cli select`."""
+    """Plan which rank trains on what, and when: SELECTION is the output of `cluster-cli select`.
+
+    \b
+    cluster-cli allocate selection.jsonl --ranks 4 --micro-batch 8 --epochs 3 -o allocation/
+    """
     from stages.allocate import allocate
 
     header = allocate(selection, output, reporter=reporter, **settings)

@@ -22,7 +22,7 @@ class _Clusters(click.ParamType):
 
 
 @click.command("cluster")
-@click.argument("signatures", type=options.PATH)
+@click.argument("signatures", type=options.ARTIFACT)
 @options.output_option("Cluster map to write, a Zarr folder.")
 @click.option(
     "-k",
@@ -62,7 +62,7 @@ class _Clusters(click.ParamType):
 )
 @click.option(
     "--reuse",
-    type=options.PATH,
+    type=options.ARTIFACT,
     help="Older cluster map whose clusters and numbers are kept; drift is reported.",
 )
 @click.option("--extend", is_flag=True, help="With --reuse: open new clusters for what fits none.")

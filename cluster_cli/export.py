@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from cluster_cli import options
-from cluster_cli.options import PATH
+from cluster_cli.options import ARTIFACT, PATH
 
 KINDS = ("trl", "axolotl", "llamafactory", "messages", "parquet")
 
 
 @click.command("export")
-@click.argument("source", type=PATH)
+@click.argument("source", type=ARTIFACT)
 @click.option(
     "--to",
     type=click.Choice(KINDS),

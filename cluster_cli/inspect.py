@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from cluster_cli import printing
-from cluster_cli.options import PATH
+from cluster_cli.options import ARTIFACT, PATH
 
 _SHARES = 5  # values of the counted column on a card; --json has all
 
 
 @click.command("inspect")
-@click.argument("artifact", type=PATH)
+@click.argument("artifact", type=ARTIFACT)
 @click.option(
     "--rows", type=click.IntRange(min=0), default=5, show_default=True, help="First rows to show."
 )

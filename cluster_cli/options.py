@@ -10,8 +10,29 @@ from typing import Any
 import click
 
 from formats.artifacts import Header
+from formats.places import Url, place
 
-PATH = click.Path(path_type=Path)
+
+class _Place(click.Path):
+    """A path; of an artifact to read also a URL that fsspec can open."""
+
+    def __init__(self, remote: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self.remote = remote
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        found = place(value)
+        if isinstance(found, Url) and not self.remote:
+            if param is not None and param.name == "output":
+                advice = "outputs are local; write it here and copy it there"
+            else:
+                advice = "only a local path can be given here"
+            self.fail(f"{found} is a URL: {advice}", param, ctx)
+        return found if isinstance(found, Url) else super().convert(found, param, ctx)
+
+
+PATH = _Place()
+ARTIFACT = _Place(remote=True)
 
 
 def output_option(help_text: str) -> Any:

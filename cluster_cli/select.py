@@ -26,7 +26,7 @@ class _Fraction(click.ParamType):
 
 
 @click.command("select")
-@click.argument("clusters", type=options.PATH)
+@click.argument("clusters", type=options.ARTIFACT)
 @options.output_option("Selection to write, a JSONL file; - is stdout.")
 @click.option(
     "--fraction", type=_Fraction(), help="Share of the clustered rows to select, or auto."
@@ -98,12 +98,12 @@ class _Fraction(click.ParamType):
 )
 @click.option(
     "--target",
-    type=options.PATH,
+    type=options.ARTIFACT,
     help="Signatures of wanted examples: prefer what teaches the same, all weights 1.",
 )
 @click.option(
     "--signatures",
-    type=options.PATH,
+    type=options.ARTIFACT,
     help="The map's signatures, if moved; --target and some methods and orders read them.",
 )
 @options.seed_option

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from cluster_cli.options import PATH
+from cluster_cli.options import ARTIFACT
 
 
 @click.command("validate")
-@click.argument("artifacts", type=PATH, nargs=-1, required=True, metavar="ARTIFACT...")
+@click.argument("artifacts", type=ARTIFACT, nargs=-1, required=True, metavar="ARTIFACT...")
 @click.pass_obj
 def command(reporter: Any, artifacts: tuple[Path, ...]) -> None:
     """Read every ARTIFACT whole: checksums, shapes, and what must hold.

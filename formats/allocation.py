@@ -25,6 +25,7 @@ import numpy as np
 
 from formats import artifacts
 from formats.errors import ArtifactError, SettingError
+from formats.places import place
 
 _SHAPE = ("ranks", "micro_batch", "accumulation", "epochs", "steps_per_epoch")
 _LISTS: dict[str, type | tuple[type, ...]] = {
@@ -81,7 +82,7 @@ class Allocation:
             ArtifactMissingError, ArtifactError: see ``artifacts.read_header``; or the manifest does
                 not say the plan's shape.
         """
-        path = Path(path)
+        path = place(path)
         header = artifacts.read_header(path, "allocation")
         for name in _SHAPE:
             value = header.extra.get(name)
@@ -160,7 +161,7 @@ class Allocation:
     def _lines(self, file: Path) -> Iterator[MicroBatch]:
         expected = self.steps * self.accumulation
         number = 0
-        with open(file, "rb") as stream:
+        with file.open("rb") as stream:
             for number, line in enumerate(stream, 1):
                 yield _parse(file, number, line, self._place(number - 1), self.most_rows)
         if number != expected:
@@ -175,7 +176,7 @@ class Allocation:
 
     def _check_file(self, file: Path, rank: int) -> None:
         try:
-            with open(file, "rb") as stream:
+            with file.open("rb") as stream:
                 found = hashlib.file_digest(stream, "sha256").hexdigest()
             expected = self.header.extra["files"][rank]["sha256"]
         except FileNotFoundError:

@@ -27,6 +27,7 @@ from typing import Any
 
 from formats.errors import ArtifactError, ArtifactMissingError, OutputBusyError
 from formats.fingerprints import digest
+from formats.places import Url, first_line, join, local, place, relative
 from formats.version import __version__
 
 VERSION = "1.0"
@@ -118,8 +119,9 @@ def read_header(path: str | os.PathLike[str], kind: str) -> Header:
         ArtifactMissingError: nothing is there.
         ArtifactError: it is not this kind of artifact, is incomplete, or its major version is unknown.
     """
-    path = Path(path)
-    command = f"cluster-cli {HEADERS[kind][1]} ... -o {path}"
+    path = place(path)
+    written = path.name if isinstance(path, Url) else path  # outputs are local
+    command = f"cluster-cli {HEADERS[kind][1]} ... -o {written}"
     raw = _read_raw(path, kind, command)
     got = raw.get("format")
     if got != f"cluster-cli/{kind}":
@@ -160,16 +162,18 @@ def _read_raw(path: Path, kind: str, command: str) -> dict[str, Any]:
     file = stamp(path, kind)
     another = f"name one made with `cluster-cli {HEADERS[kind][1]}`"
     try:
-        with open(file, encoding="utf-8") as stream:
-            text = stream.read() if HEADERS[kind][0] else stream.readline()
+        text = file.read_text(encoding="utf-8") if HEADERS[kind][0] else first_line(file)
         raw = json.loads(text)
     except FileNotFoundError:
         state = "is incomplete" if path.is_dir() else "does not exist"
-        raise ArtifactMissingError(f"{path} {state}", fix=f"make it with `{command}`") from None
+        missing = file if isinstance(path, Url) else path
+        raise ArtifactMissingError(f"{missing} {state}", fix=f"make it with `{command}`") from None
     except NotADirectoryError:
         raise ArtifactError(f"{path} is a file, not {kind}", fix=another) from None
     except IsADirectoryError:
         raise ArtifactError(f"{path} is a folder, not {kind}", fix=another) from None
+    except ArtifactError:  # of a URL
+        raise
     except (ValueError, UnicodeDecodeError):
         raise ArtifactError(f"{file} has no readable header", fix=another) from None
     except OSError as error:
@@ -203,7 +207,9 @@ def locked(output: Path) -> Iterator[None]:
         OutputBusyError: another process holds it; the message names it.
         ArtifactError: the folder cannot be written, or what stands at ``output`` is no artifact:
             somebody's data are never replaced.
+        SettingError: ``output`` is a URL.
     """
+    output = local(output)
     if not _may_replace(output):
         raise ArtifactError(
             f"{output} exists and was not made by cluster-cli",
@@ -274,14 +280,14 @@ def rebase_dataset(
     """A dataset reference whose paths, relative to one folder, become relative to another.
 
     Headers keep data paths relative to the artifact's own folder, so that a project moved as a whole
-    still works. None stands for absolute paths (an artifact written to stdout has no folder).
+    still works. None stands for absolute paths (an artifact written to stdout has no folder). What lies
+    beside a remote artifact is remote.
     """
     moved = []
     for source in dataset.get("sources", []):
         path = source["path"]
-        if path and not source.get("hub") and "://" not in path:
-            absolute = os.path.abspath(os.path.join(from_folder or "", path))
-            path = os.path.relpath(absolute, to_folder) if to_folder else absolute
+        if path and source.get("kind") != "hub":
+            path = relative(join(from_folder or Path(), path), to_folder)
         moved.append({**source, "path": path})
     return {**dataset, "sources": moved}
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from formats.errors import ArtifactError
+from formats.places import Url, explained
 
 Shape = tuple[int, ...]
 
@@ -65,7 +66,9 @@ def open_arrays(path: Path) -> Any:
         ArtifactError: zarr cannot open it.
     """
     try:
-        return _zarr().open_group(path, mode="r")
+        return _zarr().open_group(_remote(path) if isinstance(path, Url) else path, mode="r")
+    except ArtifactError:  # of a URL
+        raise
     except Exception as error:
         raise ArtifactError(f"cannot open {path}: {error}") from error
 
@@ -78,12 +81,29 @@ def read(group: Any, name: str, rows: slice = slice(None)) -> np.ndarray:
     """
     try:
         return np.asarray(group[name][rows])
+    except ArtifactError:  # of a URL
+        raise
     except Exception as error:
         place = str(group.store_path).removeprefix("file://")
         raise ArtifactError(
             f"{place}: array {name} cannot be read ({error})",
             fix="rebuild the artifact; a stored block is missing or damaged",
         ) from error
+
+
+def _remote(url: Url) -> Any:
+    """The store at a URL, in which a block that is not there is an error and not all zeros."""
+    from zarr.storage import FsspecStore
+
+    class Whole(FsspecStore):
+        async def get(self, key: str, *args: Any, **more: Any) -> Any:
+            with explained(f"{url}/{key}"):
+                found = await super().get(key, *args, **more)
+            if found is None and "/c/" in key:
+                raise ArtifactError(f"{url}/{key} is missing", fix="copy the artifact again")
+            return found
+
+    return Whole.from_url(str(url), read_only=True)
 
 
 def _zarr() -> Any:

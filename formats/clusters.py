@@ -21,7 +21,6 @@ Clusters are numbered by descending size; equal sizes by the smallest example id
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +30,7 @@ import numpy as np
 
 from formats import artifacts, blocks
 from formats.errors import ArtifactError
+from formats.places import join, place
 from formats.signatures import OK, TRUNCATED, Signatures
 
 ROW_ARRAYS = {
@@ -80,6 +80,7 @@ class Clusters:
             ArtifactMissingError, ArtifactError: see ``artifacts.read_header``; or its arrays do not
                 fit together.
         """
+        path = place(path)
         header = artifacts.read_header(path, "clusters")
         opened = cls(path, header, blocks.open_arrays(path))
         opened._check()
@@ -130,7 +131,7 @@ class Clusters:
         if not self.header.inputs:
             raise ArtifactError(f"{self.path} does not say which signatures it was made from")
         entry = self.header.inputs[0]
-        path = Path(os.path.normpath(self.path.parent / entry["path"]))
+        path = join(self.path.parent, entry["path"])
         opened = Signatures.open(path)
         if opened.header.key != entry["sha256"]:
             raise ArtifactError(

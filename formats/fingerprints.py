@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from formats.errors import DataError
+from formats.places import Url, place
 
 
 def canonical_json(value: Any) -> bytes:
@@ -43,6 +44,8 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
     Raises:
         DataError: the file cannot be read.
     """
+    if isinstance(url := place(path), Url):
+        return hashlib.sha256(url.read_bytes()).hexdigest()
     real = os.path.realpath(path)
     try:
         stat = os.stat(real)

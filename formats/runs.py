@@ -77,7 +77,7 @@ def read_evaluations(run: Path) -> Iterator[dict[str, Any]]:
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        with open(path, encoding="utf-8") as stream:
+        with path.open(encoding="utf-8") as stream:
             for number, text in enumerate(stream, 1):
                 yield _parse(path, number, text)
     except OSError as error:

@@ -25,6 +25,7 @@ import numpy as np
 
 from formats import artifacts
 from formats.errors import ArtifactError
+from formats.places import place
 
 FIELDS = ("row", "id", "cluster", "weight", "similarity", "tokens")
 _LINES_AT_ONCE = 20_000  # lines written, or parsed by Python's own JSON scanner, together
@@ -61,17 +62,19 @@ class Selection:
 
 
 def read_selection(path: str | os.PathLike[str]) -> Selection:
-    """Reads and checks a selection. Memory: about 50 bytes per example, twice that for a moment.
+    """Reads and checks a selection.
+
+    Memory: about 50 bytes per example, twice that for a moment; of a remote file, its bytes besides.
 
     Raises:
         ArtifactMissingError: nothing is there.
         ArtifactError: it is no selection, a line is malformed (file and line are named), rows are
             not ascending, a weight is not positive, or lines are missing at the end.
     """
-    path = Path(path)
+    path = place(path)
     header = artifacts.read_header(path, "selection")
     parts: list[list[np.ndarray]] = []
-    with open(path, "rb") as stream:
+    with path.open("rb") as stream:
         stream.readline()
         line = 2
         while data := stream.read(_BYTES_AT_ONCE):
@@ -105,7 +108,7 @@ def write_selection(
 
 def content_hash(path: Path) -> str:
     """SHA-256 (hex) of the example lines alone: the header's paths do not belong to the content."""
-    with open(path, "rb") as stream:
+    with place(path).open("rb") as stream:
         stream.readline()
         digest = hashlib.sha256()
         while chunk := stream.read(1 << 20):

@@ -24,6 +24,7 @@ import numpy as np
 
 from formats import artifacts, blocks
 from formats.errors import ArtifactError
+from formats.places import place
 from formats.rendering import (
     DUPLICATE,
     EMPTY_RESPONSE,
@@ -86,6 +87,7 @@ class Signatures:
         Raises:
             ArtifactMissingError, ArtifactError: see ``artifacts.read_header``.
         """
+        path = place(path)
         header = artifacts.read_header(path, "signatures")
         if "space" not in header.extra or "space_id" not in header.extra:
             raise ArtifactError(f"{path} does not say its signature space")

@@ -19,6 +19,7 @@ from formats.data.sources import Located, content_sha256, locate
 from formats.data.store import Place, RowStore
 from formats.data.types import BadRow, Conversation, DataOptions, Example, Source
 from formats.errors import DataChangedError, DataError
+from formats.places import Url, join
 
 
 class Dataset:
@@ -247,7 +248,13 @@ def _written(item: Located, relative_to: Path | None) -> str:
 def _found_again(source: dict[str, Any], relative_to: Path | None, options: DataOptions) -> Located:
     kind, path = source["kind"], source["path"]
     if kind != "hub":
-        path = os.path.normpath(os.path.join(relative_to or "", path))
+        place = join(relative_to or Path(), path)
+        if isinstance(place, Url):
+            raise DataError(
+                f"the examples are in {place}, and rows are read from local files alone",
+                fix="copy the file here; name it with --data, or put the artifact beside it",
+            )
+        path = str(place)
         if not os.path.exists(path):
             raise DataError(f"the data file {path} is missing", fix="put it back where it was")
     item = Located(kind, path, content_sha256(kind, path, options))

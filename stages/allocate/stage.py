@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from formats import artifacts
 from formats.artifacts import Header
 from formats.errors import ArtifactError, SettingError
+from formats.places import local, place, relative
 from formats.selection import Selection, content_hash, read_selection
 from stages.allocate.deal import Deal
 from stages.allocate.shape import Shape
@@ -70,7 +70,7 @@ def allocate(
         ArtifactError: the selection cannot be read, or is empty.
         OutputBusyError: another process is writing the output.
     """
-    selection, output = Path(selection), Path(output)
+    selection, output = place(selection), local(output)
     _check(ranks, micro_batch, accumulation, epochs, max_tokens_per_micro_batch)
     source = artifacts.read_header(selection, "selection")
     content = [source.key, content_hash(selection)]
@@ -198,7 +198,7 @@ def _header(
         kind="allocation",
         key=key,
         params=params,
-        inputs=[{"path": os.path.relpath(path, folder), "sha256": content, "rows": len(chosen)}],
+        inputs=[{"path": relative(path, folder), "sha256": content, "rows": len(chosen)}],
         stats=stats,
         dataset=artifacts.rebase_dataset(chosen.header.dataset, path.parent, folder),
         extra={

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 
 from formats import artifacts
 from formats.errors import ArtifactError, SettingError
+from formats.places import join
 from formats.selection import Selection
 from formats.signatures import OK, TRUNCATED, Signatures, as_keys
 
@@ -87,11 +87,11 @@ def _follow(selection: Selection) -> Path:
     """From the selection to its map, from the map to its signatures."""
     try:
         entry = selection.header.inputs[0]["path"]
-        clusters = Path(os.path.normpath(selection.path.parent / entry))
+        clusters = join(selection.path.parent, entry)
         entry = artifacts.read_header(clusters, "clusters").inputs[0]["path"]
     except (ArtifactError, IndexError, KeyError):
         raise ArtifactError(
             f"{selection.path} does not lead to its signatures (its cluster map is gone)",
             fix="say where they are with --signatures",
         ) from None
-    return Path(os.path.normpath(clusters.parent / entry))
+    return join(clusters.parent, entry)

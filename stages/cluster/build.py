@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -13,6 +12,7 @@ from formats import clusters as clusters_format
 from formats.artifacts import Header
 from formats.clusters import Clusters
 from formats.errors import ArtifactError
+from formats.places import relative
 from formats.signatures import STATUS_NAMES, Signatures
 from stages.cluster.contents import Contents, find_contents
 from stages.cluster.mapping import Map, Mapper
@@ -107,7 +107,7 @@ def _header(source: Signatures, old: Clusters | None, job: Job, stats: dict[str,
         params=job.params,
         inputs=[
             {
-                "path": os.path.relpath(read.path, folder),
+                "path": relative(read.path, folder),
                 "sha256": read.header.key,
                 "rows": read.rows,
             }

@@ -9,8 +9,9 @@ from typing import Any, Literal
 from formats import artifacts
 from formats.artifacts import Header
 from formats.errors import SettingError
+from formats.places import place
 
-STAGE_VERSION = 2
+STAGE_VERSION = 3
 SAMPLE = 50_000
 MEMORY = 2 << 30  # bytes
 ROUNDS = 1
@@ -44,8 +45,8 @@ class Job:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Job:
         """The job that ``to_json`` wrote."""
-        reuse = Path(value["reuse"]) if value["reuse"] else None
-        paths = Path(value["signatures"]), Path(value["output"])
+        reuse = place(value["reuse"]) if value["reuse"] else None
+        paths = place(value["signatures"]), Path(value["output"])
         return cls(*paths, reuse, value["params"], value["key"])
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from formats import artifacts
 from formats.artifacts import Header
 from formats.clusters import Clusters
+from formats.places import local, place
 from formats.signatures import Signatures
 from stages import workers
 from stages.cluster.build import build
@@ -71,10 +72,10 @@ def cluster(
         OutputBusyError: another process is writing the output.
         WorkerError: a rank failed.
     """
-    signatures, output = Path(signatures), Path(output)
+    signatures, output = place(signatures), local(output)
     check(clusters, sample, rounds)
     source = Signatures.open(signatures)
-    old = Clusters.open(Path(reuse)) if reuse else None
+    old = Clusters.open(reuse) if reuse else None
     if old is not None:
         old.check_space(
             source, "score the data with the map's model and settings, or cluster without --reuse"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from formats.artifacts import Header, stage_key
 from formats.errors import SettingError
 from formats.fingerprints import file_sha256
 from formats.kinds import artifact_path, find_kind
+from formats.places import local, relative
 from formats.selection import read_selection
 from stages.export import order, tables
 from stages.export.order import Places
@@ -177,7 +177,7 @@ class _Job:
         if self.output == STDOUT:
             _write_lines(rows, sys.stdout)
             return
-        output = Path(self.output)
+        output = local(self.output)
         if files:
             self._write_folder(output, rows, files(self._plan(facts)))
         else:
@@ -222,7 +222,7 @@ class _Job:
             params=self.params,
             inputs=[
                 {
-                    "path": os.path.relpath(source.path, folder),
+                    "path": relative(source.path, folder),
                     "sha256": file_sha256(stamp),
                     "rows": len(source.places),
                 }

@@ -15,6 +15,7 @@ from formats.artifacts import Header
 from formats.chat_templates import is_learned
 from formats.data import Dataset, Example, open_reference
 from formats.errors import DataChangedError, DataError, SettingError
+from formats.places import is_url, place, relative
 from stages.export.order import Places
 
 # What is added to a row. A column of the data with such a name is kept as `original_<name>`.
@@ -44,13 +45,14 @@ def open_data(header: Header, folder: Any, data: tuple[str, ...]) -> Dataset:
         )
     paths = data or [source["path"] for source in sources]
     moved = [
-        {**source, "path": path if source["kind"] == "hub" else os.path.abspath(path)}
+        {**source, "path": path if source["kind"] == "hub" else relative(place(path), None)}
         for source, path in zip(sources, paths, strict=True)
     ]
     for source in moved:
-        if source["kind"] != "hub" and not os.path.exists(source["path"]):
+        path = source["path"]
+        if source["kind"] != "hub" and not is_url(path) and not os.path.exists(path):
             raise DataError(
-                f"the data file {source['path']} is missing",
+                f"the data file {path} is missing",
                 fix="put it back, or say where it is now with --data",
             )
     return open_reference({**known, "sources": moved}, None)

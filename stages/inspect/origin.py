@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from formats import artifacts
 from formats.artifacts import Header
-from formats.errors import ArtifactError, DataError
+from formats.errors import ArtifactError, ArtifactMissingError, DataError
 from formats.fingerprints import file_sha256
 from formats.kinds import find_kind
+from formats.places import Url, join
 from formats.selection import content_hash
 
 RECORDED, CHANGED, MISSING, UNCHECKED = "as recorded", "changed since", "missing", "not checked"
@@ -30,11 +30,11 @@ def origin(path: Path, header: Header) -> list[dict[str, Any]]:
 
 def _input(folder: Path, item: dict[str, Any], reader: str) -> dict[str, Any]:
     """An artifact, a file that was read beside it, or the model of a run or an evaluation."""
-    path = Path(os.path.normpath(folder / item["path"]))
+    path = join(folder, item["path"])
     if _is_artifact(path):
         return _artifact(folder, item)
     if path.is_file():
-        found = _state_of_file(str(path), item["sha256"])
+        found = _state_of_file(path, item["sha256"])
         return _entry(str(path), "data", found, item["sha256"], rows=item.get("rows"))
     if reader in ("run", "evaluation") and item.get("rows") is None:
         return _entry(item["path"], "model", UNCHECKED, item["sha256"])
@@ -58,14 +58,16 @@ def _data(folder: Path, header: Header) -> list[dict[str, Any]]:
     for source in header.dataset.get("sources", []):
         path, state, recorded = source["path"], UNCHECKED, source.get("sha256")
         if source.get("kind") == "file":
-            path = os.path.normpath(folder / path)
+            path = join(folder, path)
             state = _state_of_file(path, recorded)
-        entries.append(_entry(path, "data", state, recorded, rows=source.get("rows")))
+        entries.append(_entry(str(path), "data", state, recorded, rows=source.get("rows")))
     return entries
 
 
-def _state_of_file(path: str, recorded: str | None) -> str:
-    if not os.path.exists(path):
+def _state_of_file(path: Path, recorded: str | None) -> str:
+    if isinstance(path, Url):  # data may be large, and a look at an artifact is to be quick
+        return UNCHECKED
+    if not path.exists():
         return MISSING
     try:
         return RECORDED if file_sha256(path) == recorded else CHANGED
@@ -79,13 +81,12 @@ def _model(header: Header) -> dict[str, Any]:
 
 
 def _artifact(folder: Path, item: dict[str, Any]) -> dict[str, Any]:
-    path = Path(os.path.normpath(folder / item["path"]))
-    recorded = item["sha256"]
-    if not path.exists():
-        return _entry(str(path), "artifact", MISSING, recorded)
+    path, recorded = join(folder, item["path"]), item["sha256"]
     try:
         kind = find_kind(path)
         header = artifacts.read_header(path, kind)
+    except ArtifactMissingError:
+        return _entry(str(path), "artifact", MISSING, recorded)
     except ArtifactError as error:
         return _entry(str(path), "artifact", error.problem, recorded)
     # An input is recorded by its key, a selection by its lines, an allocation by its manifest.

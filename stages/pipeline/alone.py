@@ -16,6 +16,7 @@ from formats.artifacts import Header
 from formats.errors import ArtifactError, ArtifactMissingError
 from formats.fingerprints import file_sha256
 from formats.kinds import artifact_path, find_kind
+from formats.places import Url, join
 from formats.selection import content_hash
 from stages.models import find_model
 from stages.pipeline.chain import short
@@ -38,7 +39,7 @@ def status_of(path: str | os.PathLike[str]) -> State:
     It is stale when something it was made from has another content now, or something that was made from
     that. A data file that is gone makes it stale too; an artifact in between may be removed, since equal
     inputs give equal results. A model that ``score`` was given by a relative path is looked for from the
-    current folder, and not compared when it is not there; names of the hub are not looked up.
+    current folder, and not compared when it is not there; names of the hub and URLs are not looked up.
 
     Args:
         path: of any artifact, or of its header file.
@@ -77,20 +78,22 @@ def _changes(path: Path, header: Header) -> Iterator[str]:
         recorded = {source["sha256"] for source in data}
         for item in header.inputs:
             if item["sha256"] not in recorded:
-                yield from _changed_input(Path(os.path.normpath(folder / item["path"])), item)
+                yield from _changed_input(join(folder, item["path"]), item)
     for source in data:
         if source.get("kind") == "file":
-            yield from _changed_file(Path(os.path.normpath(folder / source["path"])), source)
+            yield from _changed_file(join(folder, source["path"]), source)
 
 
 def _changed_file(path: Path, item: dict[str, Any]) -> Iterator[str]:
+    if isinstance(path, Url):
+        return
     now = file_sha256(path) if path.exists() else GONE
     if now != item["sha256"]:
         yield difference(str(path), short(item["sha256"]), short(now))
 
 
 def _changed_input(path: Path, item: dict[str, Any]) -> Iterator[str]:
-    if not path.exists():
+    if isinstance(path, Url) or not path.exists():
         return
     try:
         kind = find_kind(path)

@@ -92,7 +92,7 @@ def further_inputs(
     read = [Input(name, Path(p), file_sha256(p)) for name, p in lists.items() if p is not None]
     if target is not None:
         key = artifacts.read_header(target, "signatures").key
-        read.append(Input("target", Path(target), key))
+        read.append(Input("target", target, key))
     return read
 
 

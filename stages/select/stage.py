@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +11,7 @@ import numpy as np
 from formats import artifacts
 from formats.artifacts import Header
 from formats.clusters import Clusters
+from formats.places import local, relative
 from formats.selection import write_selection
 from stages.reporting import Reporter, Silent
 from stages.select import methods
@@ -100,7 +100,7 @@ def select(
             from signatures of another kind than the method's or of another space than the target's.
         OutputBusyError: another process is writing the output.
     """
-    source = Clusters.open(Path(clusters))
+    source = Clusters.open(clusters)
     params, key = expected(
         source.header.key,
         method=method,
@@ -154,7 +154,7 @@ def select(
         header, columns = make(None)
         write_selection(sys.stdout, header, columns)
         return header
-    output = Path(output)
+    output = local(output)
     with artifacts.locked(output):
         if not force and (fresh := artifacts.fresh_header(output, "selection", key)):
             artifacts.touch(output, "selection")
@@ -204,8 +204,7 @@ def _header(
     }
 
     def entry(path: Path, sha256: str, rows: int) -> dict[str, Any]:
-        place = os.path.relpath(path, folder) if folder else os.path.abspath(path)
-        return {"path": place, "sha256": sha256, "rows": rows}
+        return {"path": relative(path, folder), "sha256": sha256, "rows": rows}
 
     return Header(
         kind="selection",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from formats.clusters import Clusters
 from formats.errors import ArtifactError, SettingError
+from formats.places import join
 from formats.signatures import Signatures
 from stages.select.pool import Pool
 
@@ -68,7 +68,7 @@ def _open(clusters: Clusters, given: Path | None) -> Signatures:
     if not clusters.header.inputs:
         raise ArtifactError(f"{clusters.path} does not say which signatures it was made from")
     entry = clusters.header.inputs[0]
-    path = given or Path(os.path.normpath(clusters.path.parent / entry["path"]))
+    path = given or join(clusters.path.parent, entry["path"])
     try:
         signatures = Signatures.open(path)
     except FileNotFoundError:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from formats.errors import ArtifactError
 from formats.kinds import artifact_path, find_kind
+from formats.places import Url
 from stages.validate import evaluations, plans, runs, zarrs
 
 _CHECKS = {
@@ -31,4 +33,8 @@ def validate(path: Path) -> str:
     """
     path = artifact_path(path)
     kind = find_kind(path)
+    if kind == "run" and isinstance(path, Url):
+        raise ArtifactError(
+            f"{path} is remote, and the weights of a run are checked here", fix="copy it here first"
+        )
     return f"{kind}, {_CHECKS[kind](path)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from formats import selection as selections
 from formats.artifacts import Header
 from formats.clusters import Clusters
 from formats.errors import ArtifactError, ArtifactMissingError
+from formats.places import join
 
 _EXACT = 1e-9
 
@@ -62,7 +62,7 @@ def _against_map(path: Path, chosen: selections.Selection) -> str:
 
 
 def _input(path: Path, header: Header) -> Path:
-    return Path(os.path.normpath(path.parent / header.inputs[0]["path"]))
+    return join(path.parent, header.inputs[0]["path"])
 
 
 def allocation(path: Path) -> str:
