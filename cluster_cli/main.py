@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ COMMANDS = (
     *("export", "run", "status", "inspect", "validate", "key"),
     *("config", "clean", "init", "completion"),
 )
+
+# What a report of an error should name besides this program's own version.
+PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "scikit-learn", "zarr", "deepspeed")
 
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 
@@ -57,6 +61,30 @@ class LazyGroup(click.Group):
             )
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The first clause of every help text, whole; click would cut it off in the middle."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, re.split(r"[:;.]\s", c.help or "")[0]) for name, c in commands if c]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def show_versions(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    """The program's version, a line for each other one that matters, and the end."""
+    if not asked or ctx.resilient_parsing:
+        return
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {"cluster-cli": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "is not installed"
+    click.echo("\n".join(f"{name} {found}" for name, found in versions.items()))
+    ctx.exit()
+
 
 @click.group(
     cls=LazyGroup,
@@ -66,7 +94,14 @@ class LazyGroup(click.Group):
         "max_content_width": 100,
     },
 )
-@click.version_option(__version__, prog_name="cluster-cli", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_versions,
+    help="Show the versions of this program and of what it builds on.",
+)
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False),
@@ -133,7 +168,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _say(_one_line(error.format_message()), FAILED)
     except ClusterCliError as error:
-        return _fail(error, str(error), error.exit_code, arguments)
+        problems = error.data.get("problems")  # one a line, where several were found at once
+        text = "\nerror: ".join(map(str, problems)) if isinstance(problems, list) else str(error)
+        return _fail(error, text, error.exit_code, arguments)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", INTERRUPTED)
     except (BrokenPipeError, ReaderGone):
@@ -159,7 +196,7 @@ def _say(text: str, code: int) -> int:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return settings.plainly(" ".join(text.split()))
 
 
 def _broken_pipe() -> int:

@@ -165,7 +165,7 @@ class _Reader:
         except click.BadParameter as error:
             if ctx.get_parameter_source(name) is click.core.ParameterSource.ENVIRONMENT:
                 place += f" (from --set, or {ctx.auto_envvar_prefix}_{name.upper()})"
-            self._wrong(f"{place}: {error.message.rstrip('.')}")
+            self._wrong(f"{place}: {settings.plainly(error.message).rstrip('.')}")
 
     def _arguments(self, stage: str, values: dict[str, Any]) -> dict[str, Any]:
         """The keyword arguments of the stage's function, each stage's own checks made."""

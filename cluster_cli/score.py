@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cluster_cli.options import (
+    ARTIFACT,
     PATH,
     data_options,
     force_option,
@@ -36,8 +37,20 @@ from cluster_cli.options import (
     help="Gradients of all layers; head: forward only; the others are controls.",
 )
 @click.option("--layers", default="all", show_default=True, help="all, last:N, or a pattern.")
-@click.option("--rank", type=click.IntRange(1), default=64, show_default=True)
-@click.option("--dims", type=click.IntRange(1), default=4096, show_default=True)
+@click.option(
+    "--rank",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Columns each side of a layer's gradient is projected to, before the sketch.",
+)
+@click.option(
+    "--dims",
+    type=click.IntRange(1),
+    default=4096,
+    show_default=True,
+    help="Numbers kept of each signature, two bytes each.",
+)
 @click.option(
     "--max-length",
     type=click.IntRange(2),
@@ -73,7 +86,7 @@ from cluster_cli.options import (
 )
 @click.option(
     "--reuse",
-    type=PATH,
+    type=ARTIFACT,
     multiple=True,
     help="Another signatures.zarr of the same space to copy rows from; repeatable.",
 )

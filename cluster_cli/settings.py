@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -27,11 +28,13 @@ def apply(ctx: click.Context, config: str | None, assignments: Sequence[str]) ->
     """Makes the file's and ``--set``'s values the defaults of the commands' options.
 
     Raises:
-        SettingError: the file is no TOML, or keys are unknown; all problems are named at once.
+        SettingError: the file is no TOML, or keys are unknown, in the environment too; all problems are
+            named at once.
     """
     problems: list[str] = []
     ctx.call_on_close(_forget(f"{ctx.auto_envvar_prefix}_"))
     defaults = read_sections(ctx, config, problems) if config else {}
+    _check_environment(ctx, problems)
     for assignment in assignments:
         _assign(ctx, assignment, problems)
     if problems:
@@ -99,6 +102,26 @@ def _read(config: str) -> dict[str, Any]:
         raise SettingError(f"{config} is not valid TOML: {error}") from error
     except OSError as error:
         raise SettingError(f"cannot read {config}: {error.strerror}") from error
+
+
+def _check_environment(ctx: click.Context, problems: list[str]) -> None:
+    """A misspelled variable must not be as good as none."""
+    for section in (*STAGES, "paths"):
+        start = f"{ctx.auto_envvar_prefix}_{section}_".upper()
+        for name in sorted(name for name in os.environ if name.startswith(start)):
+            known = {start + str(p.name).upper() for p in _parameters(ctx, section).values()}
+            if name not in known:
+                hint = nearest(name, known)
+                problems.append(
+                    f"the environment sets {name}, and {section} has no such setting{hint}"
+                )
+
+
+def plainly(text: str) -> str:
+    """Click's message in the words of a person."""
+    for kind, words in (("integer", "a whole number"), ("float", "a number")):
+        text = re.sub(rf"is not a valid {kind}( range)?\b", f"is not {words}", text)
+    return text
 
 
 def _assign(ctx: click.Context, assignment: str, problems: list[str]) -> None:

@@ -88,7 +88,13 @@ from cluster_cli.options import (
     "--lora", type=click.IntRange(min=1), metavar="RANK", help="Train LoRA adapters of this rank."
 )
 @click.option("--lora-alpha", type=float, help="Their scale.  [default: twice the rank]")
-@click.option("--lora-dropout", type=float, default=0.0, show_default=True)
+@click.option(
+    "--lora-dropout",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Part of the adapters' inputs that is dropped while training.",
+)
 @click.option(
     "--quantize",
     type=click.Choice(["4bit"]),
@@ -129,6 +135,10 @@ def command(
     reporter: Any, allocation: Path, model: str | None, output: Path, as_json: bool, **settings: Any
 ) -> None:
     """Fine-tune MODEL on ALLOCATION with one DeepSpeed process per rank.
+
+    \b
+    cluster-cli train allocation/ --model ./base -o run/
+    cluster-cli train allocation/ --model ./base --lora 16 -o run/
 
     Inside torchrun, srun or the deepspeed command it is one of the ranks:
 

@@ -54,8 +54,9 @@ def run(
             artifacts.touch(state.output, LINKS[name].kind)
             reporter.message(f"{name}: {state.output} is up to date")
         else:
-            why = ["forced"] if state.fresh else state.reasons
-            reporter.message(f"{name}: {'; '.join(why)}")
+            why = "forced" if state.fresh else "; ".join(state.reasons)
+            again = state.state == INCOMPLETE and not force
+            reporter.message(f"{name}: {f'going on with {why}' if again else why}")
             call_stage(pipeline, state, before.path if before else None, force, reporter)
         found.append(state)
         header = artifacts.read_header(state.output, LINKS[name].kind)

@@ -227,7 +227,7 @@ def _scored(half: Path) -> tuple[str, str] | None:
     pending, size = np.asarray(status[:]) == PENDING, status.chunks[0]
     starts = range(0, len(pending), size)
     done = sum(not pending[start : start + size].any() for start in starts)
-    return key, f"{done:,} of {len(starts):,} blocks"
+    return (key, f"{done:,} of {len(starts):,} blocks") if done else None
 
 
 def _trained(half: Path) -> tuple[str, str] | None:

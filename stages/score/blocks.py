@@ -7,18 +7,15 @@ of the result, does not depend on which process computes the block.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from formats import artifacts, blocks
+from formats import blocks
 from formats.data import Dataset
-from formats.errors import ArtifactError
 from formats.rendering import Rendered
 from formats.signatures import (
     DUPLICATE,
@@ -28,7 +25,6 @@ from formats.signatures import (
     STATUS_NAMES,
     TRUNCATED,
     as_keys,
-    create,
 )
 from stages import models
 from stages.reporting import Reporter
@@ -37,15 +33,6 @@ from stages.score.batches import Signer, sign_rows
 from stages.score.reuse import Known
 from stages.score.settings import Job
 from stages.score.spent import Stopwatch
-
-
-def default_block_rows(rows: int) -> int:
-    """A power of two near 1/64 of the rows, between 16 and 4,096 (32 MiB of signatures at D = 4,096).
-
-    A killed run loses less than one block, so small data sets get small blocks.
-    """
-    target = max(1, rows // 64)
-    return min(4096, max(16, 1 << (target.bit_length() - 1)))
 
 
 @dataclass(frozen=True)
@@ -61,49 +48,6 @@ class Share:
         mine = range(self.rank * size, rows, self.world * size)
         parts = [slice(start, min(start + size, rows)) for start in mine]
         return [part for part in parts if (group["status"][part] == PENDING).any()]
-
-
-def open_partial(
-    output: Path, rows: int, dims: int, block_rows: int | None, key: str, force: bool
-) -> Any:
-    """The half-done artifact of a killed run, or a new one with every row pending.
-
-    Args:
-        output: the final place of the artifact.
-        rows: N.
-        dims: D.
-        block_rows: rows in a block of a new artifact.
-        key: of the result.
-        force: throw away a half-done artifact with another key.
-
-    Raises:
-        ArtifactError: a half-done output has another key.
-    """
-    path = artifacts.partial(output)
-    if path.exists():
-        bound = partial_key(path)
-        if bound == key:
-            return blocks.open_writable(path)
-        if bound is not None and not force:
-            raise ArtifactError(
-                f"{path} is half done with other data, model or settings",
-                fix="run the old command to finish it, or add --force to start over",
-            )
-        shutil.rmtree(path)
-    group = create(path, rows, dims, block_rows or default_block_rows(rows))
-    # The last bits of a matrix product depend on the number of threads: all who go on with this artifact
-    # take the number it was begun with.
-    group.attrs["threads"] = torch.get_num_threads()
-    group.attrs["partial_key"] = key  # last: before this the folder counts as empty
-    return group
-
-
-def partial_key(path: Path) -> str | None:
-    """The key a half-done artifact is bound to; None when it was killed before it had one."""
-    try:
-        return str(blocks.open_arrays(path).attrs["partial_key"])
-    except (ArtifactError, KeyError):
-        return None
 
 
 def fill(

@@ -18,6 +18,7 @@ VERSION = 1  # raise by hand when equal inputs would give other signatures
 KINDS = ("gradient", "head", "embedding", "loss", "trajectory")
 _PROJECTED = ("gradient", "head")
 WARM_UPS = ("full", "lora")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,11 @@ class ScoreSettings:
     warmup: str = "full"
 
     def __post_init__(self) -> None:
-        for flag, value, known in (("kind", self.kind, KINDS), ("warmup", self.warmup, WARM_UPS)):
+        for flag, value, known in (
+            ("kind", self.kind, KINDS),
+            ("warmup", self.warmup, WARM_UPS),
+            ("dtype", self.dtype, DTYPES),
+        ):
             if value not in known:
                 raise SettingError(
                     f"--{flag} {value!r} is unknown",

@@ -27,11 +27,19 @@ __all__ = ["ScoreSettings", "expected_key", "score"]
 
 @dataclass(frozen=True)
 class Target:
-    """What a job will make: worked out once, before anything is computed."""
+    """What a job will make: worked out once, before anything is computed.
+
+    Attributes:
+        signing: the models signatures are computed with.
+        space: the signature space.
+        key: of the output.
+        facts: what the key is made of, by name.
+    """
 
     signing: list[models.ModelFiles]
     space: dict[str, Any]
     key: str
+    facts: dict[str, Any]
 
     @classmethod
     def of(cls, job: Job) -> Target:
@@ -39,7 +47,8 @@ class Target:
         job.check()
         signing, content = job.signing(), job.content()
         space = signature_space(signing, job.settings, content)
-        return cls(signing, space, job.key(space, content))
+        facts = {"data": content, "dtype": job.settings.dtype, **space, **job.options.to_json()}
+        return cls(signing, space, job.key(space, content), facts)
 
     def known(self, job: Job) -> Known:
         """The results that are copied instead of computed.
@@ -223,11 +232,13 @@ def open_job_data(job: Job, reporter: Reporter) -> Dataset:
 
 def prepare(job: Job, dataset: Dataset, target: Target, force: bool, reporter: Reporter) -> None:
     """Opens or creates the half-done artifact, which the ranks then fill, and warms the model up."""
-    from stages.score import blocks, loading, warmup
+    from stages.score import blocks, loading, resuming, warmup
 
     loading.check_turns(job, dataset)
     dims = loading.dims(job, target.signing)
-    group = blocks.open_partial(job.output, len(dataset), dims, job.block_rows, target.key, force)
+    group = resuming.open_partial(
+        job.output, len(dataset), dims, job.block_rows, target.key, force, target.facts
+    )
     done = int((group["status"][:] != blocks.PENDING).sum())
     if done:
         reporter.message(f"resuming: {done:,} of {len(dataset):,} rows were scored before")

@@ -130,7 +130,7 @@ def test_another_file(capsys: pytest.CaptureFixture[str]) -> None:
         (
             ["--set", "score.rank=many", "config", "show"],
             "cluster.toml: score.rank (from --set, or CLUSTER_CLI_SCORE_RANK): 'many' is not a "
-            "valid integer range",
+            "whole number",
         ),
     ],
 )
@@ -148,6 +148,6 @@ def test_all_problems_of_the_file_are_shown(capsys: pytest.CaptureFixture[str]) 
     Path("cluster.toml").write_text(TOML + "quta = 'sqrt'\n[allocate]\n")
     assert run(["config", "show"]) == 2
     assert capsys.readouterr().err == (
-        "error: cluster.toml: select has no setting 'quta' (did you mean 'quota'?); "
-        "cluster.toml: [allocate] needs ranks\n"
+        "error: cluster.toml: select has no setting 'quta' (did you mean 'quota'?)\n"
+        "error: cluster.toml: [allocate] needs ranks\n"
     )

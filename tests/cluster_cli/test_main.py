@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from cluster_cli.main import COMMANDS, run
+from cluster_cli.main import COMMANDS, PACKAGES, cli, run
 
 HEAVY = ("torch", "transformers", "datasets", "sklearn", "zarr", "deepspeed", "pandas", "pyarrow")
 
@@ -99,19 +100,19 @@ def test_all_problems_of_a_configuration_are_shown_at_once(
     config.write_text("[score]\nrnk = 3\n[selct]\nseed = 1\n")
     assert run(["--config", str(config), "score", "x"]) == 2
     assert capsys.readouterr().err == (
-        f"error: {config}: score has no setting 'rnk' (did you mean 'rank'?); "
-        f"{config}: there is no section 'selct' (did you mean 'select'?)\n"
+        f"error: {config}: score has no setting 'rnk' (did you mean 'rank'?)\n"
+        f"error: {config}: there is no section 'selct' (did you mean 'select'?)\n"
     )
     config.write_text(
         "[selct]\n[score]\nrank = 3.7\ndims = true\nmodel = 3\n[cluster]\ncentre = 1\n"
     )
     assert run(["--config", str(config), "score", "x"]) == 2
     assert capsys.readouterr().err == (
-        f"error: {config}: there is no section 'selct' (did you mean 'select'?); "
-        f"{config}: score.rank is 3.7, not a whole number; "
-        f"{config}: score.dims is True, not a whole number; "
-        f"{config}: score.model is 3, not a text; "
-        f"{config}: cluster.centre is 1, not true or false\n"
+        f"error: {config}: there is no section 'selct' (did you mean 'select'?)\n"
+        f"error: {config}: score.rank is 3.7, not a whole number\n"
+        f"error: {config}: score.dims is True, not a whole number\n"
+        f"error: {config}: score.model is 3, not a text\n"
+        f"error: {config}: cluster.centre is 1, not true or false\n"
     )
     config.write_text("[score\n")
     assert run(["--config", str(config), "score", "x"]) == 2
@@ -139,7 +140,45 @@ def test_precedence_is_flag_set_environment_file(tmp_path: Path) -> None:
         assert done.returncode == 1
 
 
-def test_version_names_the_program() -> None:
+def test_a_misspelled_variable_is_not_as_good_as_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SCORE_RNK", "PATHS_FOLDR", "SCORE_DATA", "TRAIN_SEED", "TOKEN"):
+        monkeypatch.setenv(f"CLUSTER_CLI_{name}", "3")
+    assert run(["status"]) == 2
+    assert capsys.readouterr().err == (
+        "error: the environment sets CLUSTER_CLI_SCORE_RNK, and score has no such setting "
+        "(did you mean 'CLUSTER_CLI_SCORE_RANK'?)\n"
+        "error: the environment sets CLUSTER_CLI_PATHS_FOLDR, and paths has no such setting "
+        "(did you mean 'CLUSTER_CLI_PATHS_FOLDER'?)\n"
+    )
+
+
+def test_the_list_of_commands_cuts_no_sentence_off(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:\n")[2]
+    assert [line.split()[0] for line in listed.splitlines() if line[2] != " "] == [*COMMANDS]
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_text_explains_its_options_and_has_an_example(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    assert [option.opts for option in options if not option.help] == []
+    assert f"cluster-cli {name}" in (command.help or "")
+
+
+def test_version_names_the_program_and_what_it_builds_on() -> None:
+    """The other versions are those that the packages themselves say."""
+    import numpy
+    import zarr
+
     from formats.version import __version__
 
-    assert cluster_cli("--version").stdout == f"cluster-cli {__version__}\n"
+    lines = cluster_cli("--version").stdout.splitlines()
+    assert lines[0] == f"cluster-cli {__version__}"
+    assert lines[1] == "python {}.{}.{}".format(*sys.version_info)
+    assert {f"numpy {numpy.__version__}", f"zarr {zarr.__version__}"} <= set(lines)
+    assert [line.split()[0] for line in lines[2:]] == [*PACKAGES]

@@ -140,8 +140,8 @@ def test_set_and_environment_stand_above_the_file(monkeypatch: pytest.MonkeyPatc
 def test_a_wrong_value_from_outside_the_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLUSTER_CLI_ALLOCATE_MICRO_BATCH", "none")
     assert wrong(WHOLE) == [
-        "allocate.micro-batch (from --set, or CLUSTER_CLI_ALLOCATE_MICRO_BATCH): 'none' is not a valid "
-        "integer range"
+        "allocate.micro-batch (from --set, or CLUSTER_CLI_ALLOCATE_MICRO_BATCH): 'none' is not a whole "
+        "number"
     ]
 
 

@@ -138,10 +138,10 @@ def test_half_done_signatures_are_incomplete(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """61 of 101 blocks, here 2 of 4: the real array that a killed run leaves."""
-    from stages.score import blocks
+    from stages.score import resuming
 
     whole = key("work/signatures.zarr", "signatures")
-    group = blocks.open_partial(
+    group = resuming.open_partial(
         work / "work/signatures.zarr", prepared.ROWS, 64, prepared.BLOCK, whole, False
     )
     group["status"][: 2 * prepared.BLOCK] = 0

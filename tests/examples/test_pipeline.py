@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.artifacts import read_header
 from tests import prepared, tiny
 
 EXAMPLE = prepared.ROOT / "examples" / "pipeline"
@@ -123,3 +124,26 @@ def test_a_failing_stage_keeps_the_last_good_artifact(made: Path) -> None:
     settings(made, "count = 1000", "fraction = 0.31")
     make(made, "work/sums/run/run.json")
     assert contents(made / "work") == before
+
+
+def test_several_data_sets_share_one_map(made: Path) -> None:
+    """From nothing and with two jobs: who borrows the map waits for it. Then the map is given back."""
+    maps = [f"work/{name}/clusters.zarr/zarr.json" for name in NAMES]
+    before = contents(made / "work")
+    for name in NAMES:
+        shutil.rmtree(made / "work" / name / "clusters.zarr")
+    make(made, "MAP=sums", *maps)
+    assert changed(before, contents(made / "work")) >= {"arithmetic/clusters.zarr"}
+    own, borrowed = (
+        read_header(made / "work" / n / "clusters.zarr", "clusters") for n in NAMES[::-1]
+    )
+    assert [item["path"] for item in own.inputs] == ["signatures.zarr"]
+    assert [item["path"] for item in borrowed.inputs] == [
+        "signatures.zarr",
+        "../sums/clusters.zarr",
+    ]
+    assert make(made, "MAP=sums", *maps) == "".join(f"make: '{m}' is up to date.\n" for m in maps)
+    make(made, *maps)
+    after = read_header(made / "work" / "arithmetic" / "clusters.zarr", "clusters")
+    assert [item["path"] for item in after.inputs] == ["signatures.zarr"]
+    assert "there is no data/nobody.jsonl to take the map of" in make(made, "MAP=nobody", code=2)

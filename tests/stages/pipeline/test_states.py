@@ -258,13 +258,13 @@ def test_a_run_that_goes_on_from_another_is_made_from_its_model(here: Path) -> N
 
 def test_half_done_signatures_are_incomplete(work: Path) -> None:
     """61 of 101 blocks, here 2 of 4: the real array that a killed run leaves."""
-    from stages.score import blocks
+    from stages.score import blocks, resuming
 
     assert PENDING == blocks.PENDING
     output = work / "work" / "signatures.zarr"
     key = artifacts.read_header(output, "signatures").key
     shutil.rmtree(output)
-    group = blocks.open_partial(output, prepared.ROWS, 64, prepared.BLOCK, key, False)
+    group = resuming.open_partial(output, prepared.ROWS, 64, prepared.BLOCK, key, False)
     group["status"][: 2 * prepared.BLOCK] = 0
     assert said(pipeline())["score"] == ("incomplete", ["2 of 4 blocks"])
     note = "signatures.zarr.partial has 2 of 4 blocks of other settings; only --force drops it"

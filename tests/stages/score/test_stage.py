@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +22,9 @@ from formats import artifacts
 from formats.data import DataOptions
 from formats.errors import ArtifactError, ArtifactMissingError, OutputBusyError, SettingError
 from formats.signatures import STATUS_NAMES, Signatures
-from stages.score import score, spent
-from stages.score.stage import ScoreSettings
+from stages.score import resuming, score, spent
+from stages.score.settings import Job
+from stages.score.stage import ScoreSettings, Target
 from tests import tiny
 from tests.synthetic import Notes
 
@@ -221,18 +224,48 @@ def _blocks_done(partial: Path) -> int:
         return 0
 
 
+def begun(output: Path, facts: dict[str, Any]) -> Any:
+    """What a run with another key leaves that was killed after the first of three blocks."""
+    group = resuming.open_partial(output, 48, 8, 16, "another", False, facts)
+    group["status"][:16] = 0
+    return group
+
+
 def test_a_half_done_output_with_other_settings_is_refused(tmp_path: Path, base: str) -> None:
     data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(3))
     output = tmp_path / "s.zarr"
-    group = zarr.open_group(artifacts.partial(output), mode="w")
-    group.attrs["partial_key"] = "another"
+    job = Job(
+        (str(data),), base, output, SMALL, DataOptions(), None, (), (), None, None, False, False
+    )
+    facts = Target.of(job).facts
+    fix = "run the old command to finish it, or add --force to start over"
+    for changed, said in (
+        ({"rank": 99}, f"rank 99 instead of {SMALL.rank}"),
+        ({"model": "0" * 64}, "another model"),
+        ({"data": ["0" * 64], "limit": 7}, "other data, limit 7 instead of None"),
+    ):
+        begun(output, {**facts, **changed})
+        with pytest.raises(ArtifactError) as error:
+            score([str(data)], base, output, settings=SMALL)
+        assert str(error.value) == f"{output}.partial is half done with {said}; {fix}"
+        shutil.rmtree(artifacts.partial(output))
+    begun(output, {})  # of a version that did not note them
     with pytest.raises(ArtifactError) as error:
         score([str(data)], base, output, settings=SMALL)
     assert str(error.value) == (
-        f"{output}.partial is half done with other data, model or settings; "
-        "run the old command to finish it, or add --force to start over"
+        f"{output}.partial is half done with other data, model or settings; {fix}"
     )
     score([str(data)], base, output, settings=SMALL, force=True)
+
+
+def test_a_mistake_that_cost_nothing_does_not_stand_in_the_way(tmp_path: Path, base: str) -> None:
+    """A wrong pattern is only found with the model, when the output is begun; nothing is done yet."""
+    data = tiny.write_jsonl(tmp_path / "data.jsonl", tiny.questions(3))
+    output = tmp_path / "s.zarr"
+    with pytest.raises(SettingError, match="--layers 'nothing' matches no linear layer"):
+        score([str(data)], base, output, settings=replace(SMALL, layers="nothing"))
+    assert artifacts.partial(output).exists()
+    assert score([str(data)], base, output, settings=SMALL).stats["usable"] == 3
 
 
 def test_a_second_writer_is_told_who_holds_the_output(tmp_path: Path, base: str) -> None:
