@@ -31,7 +31,7 @@ def spread(values: list[float], digits: int = 2) -> str:
 
 def page() -> str:
     """The whole page."""
-    parts = [_fidelity(), _frontier(), _speed(), _lessons()]
+    parts = [_fidelity(), _frontier(), _speed(), _lessons(), _joining()]
     for name, make in _FURTHER.items():
         if (RESULTS / f"{name}.json").exists():
             parts.append(make(read(name)))
@@ -177,6 +177,55 @@ def _cell(values: list[float]) -> str:
     return f"{text} ({spread(values)})" if len(values) > 1 and spread(values) != text else text
 
 
+def _joining() -> str:
+    rows = [["data, known lessons", "rows", "signature", "K", "k-means", "joined"]]
+    for name, title in _JOINED.items():
+        if not (RESULTS / f"joining_{name}.json").exists():
+            continue
+        found = read(f"joining_{name}")
+        lines = [line for line in found["results"] if line["centred"]]
+        for label in found["classes"]:
+            for kind in dict.fromkeys(line["signature"] for line in lines):
+                for asked in dict.fromkeys(line["asked"] for line in lines):
+                    rows.append(_joined_row(lines, label, kind, asked, title, f"{found['rows']:,}"))
+    auto = read("auto_clusters")
+    planted = [trial["agreement"] for scene in auto["results"] for trial in scene["trials"]]
+    mean = {name: fmean(each[name] for each in planted) for name in ("auto", "planted", "k-means")}
+    return (
+        "## Joined clusters or k-means?\n\n"
+        "Adjusted Rand index of clusters with lessons that a column of the data names, over three seeds: "
+        "k-means with four starts, and clusters joined from a finer map, as `cluster` makes them. Text "
+        "goes through the same two. `auto` is the number that `cluster` finds by itself.\n\n"
+        + table(*rows)
+        + f"\nOn {len(auto['results'])} kinds of planted lessons (few and many, unequal, diffuse, in "
+        f"families; {auto['seeds']} seeds): {mean['planted']:.2f} with the "
+        f"planted number, {mean['auto']:.2f} with the number that `auto` finds, {mean['k-means']:.2f} by "
+        "k-means with the planted number.\n\nReproduce: `python tests/benchmarks/joining.py "
+        "signatures.zarr --label COLUMN -o joining.json`, `python tests/benchmarks/auto_clusters.py`.\n"
+    )
+
+
+_JOINED = {
+    "svamp": "word problems",
+    "bank": "practice bank",
+    "medquad": "MedQuAD",
+}
+
+
+def _joined_row(
+    lines: list[Json], label: str, kind: str, asked: int | str, title: str, rows: str
+) -> list[str]:
+    of = [x for x in lines if x["signature"] == kind and x["asked"] == asked]
+    numbers = sorted({x["clusters"] for x in of})
+    shown = str(asked) if asked != "auto" else f"auto: {numbers[0]}"
+    if asked == "auto" and len(numbers) > 1:
+        shown += f" to {numbers[-1]}"
+    values = [
+        [x["adjusted_rand"][label] for x in of if x["fit"] == fit] for fit in ("k-means", "joined")
+    ]
+    return [f"{title}, {_plain(label)}", rows, kind, shown, *map(spread, values)]
+
+
 def _reuse(found: Json) -> str:
     rows = [["clusters", "reused", "fitted again, another seed", "fit on both, s", "reuse, s"]]
     for line in found["trials"]:
@@ -259,21 +308,32 @@ def _allocation(found: Json) -> str:
 
 
 def _gradient_quality(found: Json) -> str:
-    batches = sorted({line["batch"] for line in found["results"]})
-    spaces = list(dict.fromkeys(line["space"] for line in found["results"]))
-    rows = [["strategy", *(f"{space}, {batch} rows" for space in spaces for batch in batches)]]
-    value = {(x["strategy"], x["space"], x["batch"]): x["variance"] for x in found["results"]}
-    for strategy in dict.fromkeys(line["strategy"] for line in found["results"]):
-        cells = [f"{value[strategy, space, b]:.2f}" for space in spaces for b in batches]
+    spaces = {"signatures": "signatures", "exact": "exact gradients"}
+    batches = sorted({line["batch"] for line in found["exact"]})
+    rows = [["strategy", *(f"{spaces[s]}, {b} rows" for s in spaces for b in batches)]]
+    value = {(s, x["strategy"], x["batch"]): x["by_seed"] for s in spaces for x in found[s]}
+    strategies = list(dict.fromkeys(line["strategy"] for line in found["exact"]))
+    for strategy in strategies:
+        cells = [f"{fmean(value[s, strategy, b]):.2f}" for s in spaces for b in batches]
         rows.append([strategy, *cells])
+    raced = found["training"]
+    race = [["strategy", "steps to the same loss, by seed", "loss at the end, by seed"]]
+    for line in raced["results"]:
+        steps = ", ".join("never" if x is None else f"{x:.0f}" for x in line["steps"])
+        ends = ", ".join(f"{curve[-1][1]:.4f}" for curve in line["curves"])
+        race.append([line["strategy"], steps, ends])
     return (
-        "## How well does a step follow the full gradient?\n\n"
-        "Variance of the step's weighted gradient around the whole selection's, random order = 1: "
-        f"{found['data']}, {found['model']}, {found['ranks']} ranks, accumulation "
-        f"{found['accumulation']}, mean over {found['seeds']} plans. Exact gradients and signatures agree. "
-        "Keeping clusters apart and matching lengths makes a step *less* like the whole than a plain "
-        "shuffle does; `--strategy balanced` makes it much more like it. Whether that trains better was "
-        "not measured yet.\n\n" + table(*rows)
+        "## How well does a step follow the full gradient, and does it matter?\n\n"
+        "Variance of the step's weighted gradient around the whole selection's, random order = 1: the "
+        f"practice bank, {found['rows']} selected rows, {found['ranks']} ranks, accumulation "
+        f"{found['accumulation']}, mean over {len(found['exact'][0]['by_seed'])} plans. Exact gradients "
+        "and signatures agree. Keeping clusters apart and matching lengths makes a step *less* like the "
+        "whole than a plain shuffle does; `--strategy balanced` makes it much more like it.\n\n"
+        + table(*rows)
+        + "\nIt did not train better for that. Steps until the weighted loss of the selection reaches "
+        f"{raced['target']:.4f}, where the worst of the random orders ends (batch {raced['batch']}, "
+        f"{raced['epochs']} epochs); no strategy differs from another beyond its seeds, so the default "
+        "stays the one that keeps ranks apart and lengths matched:\n\n" + table(*race)
     )
 
 

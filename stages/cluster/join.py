@@ -20,7 +20,7 @@ from stages.cluster.fit import fit, parts
 
 _NARROW = 512  # numbers a row is projected to where only the grouping of rows is looked for
 _PER_FINE = 8  # rows a fine cluster must have on average
-_FINE, _MOST = 120, 1_024  # fine clusters, at least and at most
+_FINE, _MOST = 512, 1_024  # fine clusters, at least and at most
 _TIMES = 4  # so many fine clusters for each that is wanted
 _WORTH = 2  # with fewer for each, joining them changes next to nothing
 _ITERATIONS = 30

@@ -55,8 +55,8 @@ def test_few_rows_are_left_to_k_means() -> None:
 
 
 def test_fine_clusters_are_four_for_each_within_bounds() -> None:
-    assert fine_number(100_000, 10) == 120
-    assert fine_number(100_000, 100) == 400
+    assert fine_number(100_000, 10) == 512
+    assert fine_number(100_000, 200) == 800
     assert fine_number(100_000, 1_000) == 1_024
     assert fine_number(800, 100) == 100
 
