@@ -53,20 +53,23 @@ def in_signature_space(deal: Deal, vector_MD: np.ndarray, weight: np.ndarray) ->
         weight: (M) loss weights.
 
     Returns:
-        ``rank_cosine``: mean cosine between the mean signatures of two ranks in a step;
+        ``rank_cosine``: mean cosine between the mean signatures of two ranks in a step, once the
+        direction that all examples share is taken away: 0 where ranks repeat each other no more than
+        chance has it, -1 / (ranks - 1) where they could not differ more;
         ``batch_variance``: mean squared distance of a full step's weighted mean signature to the whole
         selection's.
     """
     steps, _, ranks = deal.rows.shape
     batch = deal.batch or len(deal.example) / steps
     mean_D = (weight[:, None] * vector_MD).mean(axis=0)
+    shared_D = vector_MD.mean(axis=0)
     step, rank = deal.step_rank()
     edges = np.searchsorted(step, np.arange(steps + 1)).tolist()
     cosines, distances = [], []
     for low, high, full in zip(edges[:-1], edges[1:], deal.full().tolist(), strict=True):
         members = deal.example[low:high]
         sums_RD = np.zeros((ranks, vector_MD.shape[1]), dtype=np.float32)
-        np.add.at(sums_RD, rank[low:high], vector_MD[members])
+        np.add.at(sums_RD, rank[low:high], vector_MD[members] - shared_D)
         length_R = np.linalg.norm(sums_RD, axis=1)
         unit_RD = sums_RD[length_R > 0] / length_R[length_R > 0, None]
         count = len(unit_RD)

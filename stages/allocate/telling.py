@@ -87,7 +87,7 @@ def report(stats: dict[str, Any], shape: Shape, reporter: Reporter) -> None:
         ("padded_ratio_mean", "tokens of the fullest rank over the mean"),
         ("waiting", "predicted waiting"),
         ("clusters_per_batch", "clusters in a step"),
-        ("rank_cosine", "cosine between ranks in a step"),
+        ("rank_cosine", "cosine between ranks in a step, what all share aside"),
         ("batch_variance", "variance of a batch's mean signature"),
     ):
         if name not in ours:

@@ -14,14 +14,14 @@ from formats.errors import ArtifactError, SettingError
 from formats.selection import read_selection
 from stages.allocate import allocate
 from stages.select import select
-from tests.synthetic import Notes, write_clusters
+from tests.synthetic import PUBLISHED, Notes, write_clusters
 
 
 def make(folder: Path, sizes: list[int], count: int) -> Path:
     label = np.repeat(np.arange(len(sizes)), sizes)
     tokens = np.random.default_rng(0).integers(10, 200, len(label))
     write_clusters(folder / "c.zarr", label, tokens=tokens)
-    select(folder / "c.zarr", folder / "s.jsonl", count=count)
+    select(folder / "c.zarr", folder / "s.jsonl", count=count, **PUBLISHED)
     return folder / "s.jsonl"
 
 

@@ -18,7 +18,7 @@ from stages.allocate.strategies import plan
 from stages.cluster import cluster
 from stages.select import select
 from tests.stages.allocate.test_plan import make_selection
-from tests.synthetic import lessons, write_signatures
+from tests.synthetic import PUBLISHED, lessons, write_signatures
 
 
 def vectors_and_selection(count: int = 480) -> tuple[np.ndarray, object]:
@@ -73,8 +73,9 @@ def test_figures_worked_out_by_hand() -> None:
     deal = Deal.of_grid(np.array([[[[0], [1]]], [[[2], [-1]]]]))
     vectors = np.array([[1, 0], [0, 1], [1, 0]], dtype=np.float32)
     found = in_signature_space(deal, vectors, np.array([1.5, 0.5, 1.0]))
-    # The whole: (2.5, 0.5) / 3; the one full batch: (1.5, 0.5) / 2; its ranks are at right angles.
-    assert found["rank_cosine"] == 0
+    # The whole: (2.5, 0.5) / 3; the one full batch: (1.5, 0.5) / 2. All share (2, 1) / 3, without which its
+    # ranks are (1, -1) / 3 and (-2, 2) / 3.
+    assert found["rank_cosine"] == pytest.approx(-1)
     expected = (2.5 / 3 - 0.75) ** 2 + (0.5 / 3 - 0.25) ** 2
     assert found["batch_variance"] == pytest.approx(expected)
 
@@ -100,7 +101,7 @@ def chain(folder: Path) -> Path:
     rows, _ = lessons([100, 100, 100, 100], dims=8, noise=0.6)
     write_signatures(folder / "signatures.zarr", rows)
     cluster(folder / "signatures.zarr", folder / "clusters.zarr", clusters=4)
-    select(folder / "clusters.zarr", folder / "selection.jsonl", count=240)
+    select(folder / "clusters.zarr", folder / "selection.jsonl", count=240, **PUBLISHED)
     return folder / "selection.jsonl"
 
 

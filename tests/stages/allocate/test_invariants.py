@@ -147,7 +147,7 @@ def test_files_hold_exactly_the_selection(
     random = np.random.default_rng(count)
     label = np.concatenate([np.arange(clusters), random.integers(0, clusters, 80)])
     write_clusters(folder / "c.zarr", label, tokens=random.integers(1, 150, len(label)))
-    select(folder / "c.zarr", folder / "s.jsonl", count=count)
+    select(folder / "c.zarr", folder / "s.jsonl", count=count, weights=True)
     allocate(
         folder / "s.jsonl",
         folder / "a",
