@@ -151,10 +151,10 @@ def _arm(shop: Workshop, args: argparse.Namespace, name: str, *how: object) -> d
 def main() -> None:
     parser = argparse.ArgumentParser(description="Run the whole chain on the practice bank.")
     parser.add_argument("--work", type=Path, default=Path("work/practice_bank"), metavar="DIR")
-    parser.add_argument("--rows", type=int, default=3000, help="training rows (default 3000)")
+    parser.add_argument("--rows", type=int, default=6000, help="training rows (default 6000)")
     parser.add_argument("--dev", type=int, default=480, help="dev rows (default 480)")
     parser.add_argument("--steps", type=int, default=900, help="steps of the base (default 900)")
-    parser.add_argument("--epochs", type=int, default=5, help="passes of both (default 5)")
+    parser.add_argument("--epochs", type=int, default=3, help="passes of both (default 3)")
     parser.add_argument("--learning-rate", type=float, default=1.5e-3, metavar="RATE")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--smoke", action="store_true", help="the smallest size, to see it run")

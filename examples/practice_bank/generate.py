@@ -5,7 +5,7 @@ the task, another draw decides the story, and neither looks at the other: adding
 pencils is one lesson, adding plums and sorting plums are two. A lesson is to find the answer and to
 give it the way the skill asks: sums end "in all", the larger of two "wins".
 
-    python examples/practice_bank/generate.py --rows 3000 --dev 480 --seed 0 -o work/practice_bank
+    python examples/practice_bank/generate.py --rows 6000 --dev 480 --seed 0 -o work/practice_bank
 """
 
 from __future__ import annotations
@@ -145,24 +145,32 @@ class Skill(NamedTuple):
     task: Callable[[random.Random, str], Task]
 
 
-# Unequal, as lessons in real data are.
+# Unequal, as lessons in real data are: a few are frequent, and the tail is long.
 SKILLS = {
-    "add": Skill(20, "in all", _add),
-    "subtract": Skill(14, "left", _subtract),
-    "first letter": Skill(10, "begins it", _first),
-    "opposite": Skill(9, "instead", _opposite),
+    "add": Skill(30, "in all", _add),
+    "subtract": Skill(20, "left", _subtract),
+    "first letter": Skill(13, "begins it", _first),
+    "opposite": Skill(10, "instead", _opposite),
     "reverse": Skill(8, "mirrored", _reverse),
-    "larger": Skill(7, "wins", _larger),
-    "parity": Skill(6, "it is", _parity),
-    "sort": Skill(5, "in order", _sort),
-    "count": Skill(5, "of them", _count),
-    "double": Skill(4, "twofold", _double),
-    "past tense": Skill(3.5, "before", _past),
-    "last letter": Skill(2.5, "ends it", _last),
-    "smallest": Skill(2, "loses", _smallest),
-    "next number": Skill(2, "follows", _next),
-    "middle letter": Skill(1, "within", _middle),
-    "weekday": Skill(1, "comes next", _weekday),
+    "larger": Skill(6, "wins", _larger),
+    "parity": Skill(4.5, "it is", _parity),
+    "sort": Skill(3, "in order", _sort),
+    "count": Skill(2, "of them", _count),
+    "double": Skill(1.2, "twofold", _double),
+    "past tense": Skill(0.8, "before", _past),
+    "last letter": Skill(0.5, "ends it", _last),
+    "smallest": Skill(0.3, "loses", _smallest),
+    "next number": Skill(0.2, "follows", _next),
+    "middle letter": Skill(0.12, "within", _middle),
+    "weekday": Skill(0.08, "comes next", _weekday),
+}
+
+
+# Another mix, whose rarest skills are four times as frequent.
+MODERATE = (30, 18, 12, 9, 7, 5.5, 4.2, 3.3, 2.6, 2.1, 1.7, 1.3, 1.0, 0.8, 0.5, 0.3)
+TAILS = {
+    "long": {name: skill.share for name, skill in SKILLS.items()},
+    "moderate": dict(zip(SKILLS, MODERATE, strict=True)),
 }
 
 
@@ -203,18 +211,21 @@ def _unique(rng: random.Random, skills: Iterator[str], dev: bool) -> Iterator[Ro
         yield row
 
 
-def generate(rows: int, seed: int) -> list[Row]:
-    """Training rows in random order: each skill's share as in SKILLS, at least one row each.
+def generate(rows: int, seed: int, tail: str = "long") -> list[Row]:
+    """Training rows in random order: each skill's share as in TAILS, at least one row each.
 
     Args:
         rows: number of rows, at least the number of skills.
         seed: any integer; equal arguments give equal rows.
+        tail: a key of TAILS.
     """
     if rows < len(SKILLS):
         raise ValueError(f"rows is {rows}, fewer than the {len(SKILLS)} skills; ask for more rows")
     rng = random.Random(f"train {seed}")
-    counts = {name: max(1, int(rows * skill.share / 100)) for name, skill in SKILLS.items()}
-    counts["add"] += rows - sum(counts.values())
+    counts = {name: max(1, int(rows * share / 100)) for name, share in TAILS[tail].items()}
+    counts["add"] += max(0, rows - sum(counts.values()))
+    while sum(counts.values()) > rows:  # few rows, of which every skill has one
+        counts[max(counts, key=lambda name: counts[name])] -= 1
     skills = [skill for skill, count in counts.items() for _ in range(count)]
     rng.shuffle(skills)
     return list(_unique(rng, iter(skills), dev=False))
@@ -237,12 +248,15 @@ def write_jsonl(path: Path, rows: list[Row]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Generate the practice bank.")
-    parser.add_argument("--rows", type=int, default=3000, help="training rows (default 3000)")
+    parser.add_argument("--rows", type=int, default=6000, help="training rows (default 6000)")
     parser.add_argument("--dev", type=int, default=480, help="dev rows (default 480)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--tail", choices=TAILS, default="long", help="how rare the rare skills are"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
     args = parser.parse_args()
-    write_jsonl(args.output / "train.jsonl", generate(args.rows, args.seed))
+    write_jsonl(args.output / "train.jsonl", generate(args.rows, args.seed, args.tail))
     write_jsonl(args.output / "dev.jsonl", generate_dev(args.dev, args.seed))
 
 
