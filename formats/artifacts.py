@@ -127,7 +127,8 @@ def read_header(path: str | os.PathLike[str], kind: str) -> Header:
     if got != f"cluster-cli/{kind}":
         other = str(got).removeprefix("cluster-cli/") if got else "something else"
         raise ArtifactError(
-            f"{path} holds {other}, not {kind}", fix=f"give the output of `{command}`"
+            f"{path} holds {other}, not {kind}",
+            fix=f"give the output of `cluster-cli {HEADERS[kind][1]}`",
         )
     version = str(raw.get("format_version"))
     if version.split(".")[0] != VERSION.split(".")[0]:

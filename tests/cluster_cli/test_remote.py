@@ -130,7 +130,7 @@ def test_what_goes_wrong_is_said_in_one_line(run: Run, server: str, tmp_path: Pa
         ),
         ("allocate", f"{at}/data.jsonl", "--ranks", "2", "-o", "plan"): (
             f"error: {at}/data.jsonl holds something else, not selection; "
-            "give the output of `cluster-cli select ... -o data.jsonl`"
+            "give the output of `cluster-cli select`"
         ),
         ("inspect", "nosuch://b/c.zarr"): (
             "error: cannot read nosuch://b/c.zarr/zarr.json: Protocol not known: nosuch"
