@@ -90,16 +90,16 @@ def command(
 
     \b
     cluster-cli compare cluster.toml --data dev.jsonl -o comparison/
-    cluster-cli compare --data dev.jsonl --arms full,random,loss,cluster,cluster-sqrt \\
+    cluster-cli compare --data dev.jsonl --arms full,random,loss,cluster,cluster-published \\
         --seeds 5 --fraction 0.1 --fraction 0.31 -o comparison/
-    cluster-cli compare --data dev.jsonl --arm tuned=select.quota=sqrt,select.within=random \\
+    cluster-cli compare --data dev.jsonl --arm tuned=select.quota=equal,select.weights=true \\
         -o comparison/
 
     \b
     Arms: full, random, balanced-random, proportional, loss, loss-mid, norm, k-centre, facility, tagcos,
     embedding, s2l, cluster, and changes of the method: cluster-head, cluster-gradient, cluster-warm,
-    cluster-proxy, cluster-no-centre, cluster-proportional, cluster-sqrt, cluster-neyman,
-    cluster-unweighted, cluster-random-within, cluster-nearest, cluster-diverse,
+    cluster-proxy, cluster-no-centre, cluster-equal, cluster-proportional, cluster-neyman,
+    cluster-weighted, cluster-farthest, cluster-nearest, cluster-diverse,
     cluster-random-allocation, cluster-balanced-order.
     """
     from formats.comparison import Comparison as Written

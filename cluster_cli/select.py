@@ -50,14 +50,14 @@ class _Fraction(click.ParamType):
 @click.option(
     "--quota",
     type=click.Choice(QUOTAS),
-    default="equal",
+    default="sqrt",
     show_default=True,
     help="How the budget is shared over clusters.",
 )
 @click.option(
     "--within",
     type=click.Choice(WITHIN),
-    default="farthest",
+    default="random",
     show_default=True,
     help="Which members of a cluster come first, seen from its centroid.",
 )
@@ -70,9 +70,9 @@ class _Fraction(click.ParamType):
 )
 @click.option(
     "--weights/--no-weights",
-    default=True,
+    default=False,
     show_default=True,
-    help="Weight examples so that every cluster keeps its share.",
+    help="Weight examples so that every cluster counts by its share of all rows.",
 )
 @click.option(
     "--must-include",
@@ -116,6 +116,12 @@ def command(reporter: Any, clusters: Path, output: Path, as_json: bool, **settin
     \b
     cluster-cli select clusters.zarr --fraction 0.31 --stratify source -o selection.jsonl
     cluster-cli select clusters.zarr --count 500 --must-include keep.txt -o selection.jsonl
+
+    As the method was published:
+
+    \b
+    cluster-cli select clusters.zarr --fraction 0.31 --quota equal --within farthest --weights \\
+        -o selection.jsonl
     """
     from stages.select import select
 

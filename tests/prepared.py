@@ -30,6 +30,7 @@ block-rows = {BLOCK}
 clusters = 4
 [select]
 fraction = 0.31
+weights = true
 [allocate]
 ranks = 1
 micro-batch = 4

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from formats import artifacts, blocks, clusters, signatures
 from formats.fingerprints import digest
 from stages.reporting import Advance, Silent
+
+# How the method was published; the defaults of `select` are others.
+PUBLISHED: dict[str, Any] = {"quota": "equal", "within": "farthest", "weights": True}
 
 
 class Notes:

@@ -28,7 +28,7 @@ def chain(model: str) -> dict[str, list[str]]:
     return {
         "score": f"score data.jsonl -m {model} -o signatures.zarr --rank 8 --dims 64".split(),
         "cluster": "cluster signatures.zarr -o clusters.zarr --clusters 5".split(),
-        "select": "select clusters.zarr --fraction 0.31 -o selection.jsonl".split(),
+        "select": "select clusters.zarr --fraction 0.31 --weights -o selection.jsonl".split(),
         "allocate": "allocate selection.jsonl --ranks 2 --micro-batch 4 -o allocation".split(),
         "train": f"train allocation -m {model} -o run --learning-rate 1e-3".split(),
     }

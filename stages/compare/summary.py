@@ -8,10 +8,12 @@ from typing import Any
 
 from formats.evaluation import LOSSES
 from stages.compare.arms import FULL, RANDOM
-from stages.compare.statistics import Estimate, better, difference, within
+from stages.compare.statistics import LEVEL, Estimate, better, difference, within
 from stages.savings import as_time, savings
 
 Results = Sequence[Mapping[str, Any]]
+
+_MANY = 3  # comparisons, from which on chance has to be spoken of
 
 
 def summarise(
@@ -133,6 +135,12 @@ def verdicts(
                 said.append(f"{line['arm']}: {_better(other, against[other], metric, seeds)}")
         if "savings" in line and line["selecting_seconds"]:
             said.append(f"{line['arm']}: {_paid(line)}")
+    compared = sum(other != FULL for line in lines for other in line["against"])
+    if compared >= _MANY and seeds > 1:
+        said.append(
+            f"{compared} arms were held against random at {LEVEL:.0%} each: by chance alone "
+            f"{compared * (1 - LEVEL):.2g} of them would seem to differ."
+        )
     return said
 
 

@@ -29,10 +29,10 @@ def expected(
     fraction: float | Literal["auto"] | None = None,
     count: int | None = None,
     tokens: int | None = None,
-    quota: str = "equal",
-    within: str = "farthest",
+    quota: str = "sqrt",
+    within: str = "random",
     trim: float = 0.01,
-    weights: bool = True,
+    weights: bool = False,
     seed: int = 0,
     coverage: float = 0.95,
     must_include: Path | None = None,
@@ -125,7 +125,7 @@ def _check_targeted(method: str, quota: str, within: str, stratify: str | None) 
             f"--target changes the mix, and --stratify {stratify} keeps it",
             fix="drop one of the two",
         )
-    for flag, value, default in (("quota", quota, "equal"), ("within", within, "farthest")):
+    for flag, value, default in (("quota", quota, "sqrt"), ("within", within, "random")):
         if value != default:
             raise SettingError(
                 f"--target sets its own quotas and order, and --{flag} {value} is given",

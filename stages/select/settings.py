@@ -19,8 +19,8 @@ class Settings:
         min_per_cluster: distinct contents that every cluster keeps, where it has as many.
     """
 
-    quota: str = "equal"
-    within: str = "farthest"
+    quota: str = "sqrt"
+    within: str = "random"
     trim: float = 0.01
     seed: int = 0
     signatures: Path | None = None

@@ -14,6 +14,7 @@ from cluster_cli import pipeline
 from cluster_cli.main import cli, run
 from formats.errors import SettingError
 from formats.selection import read_selection
+from stages.select import select
 from tests.synthetic import write_clusters, write_signatures
 
 
@@ -31,16 +32,39 @@ def test_writes_a_selection_and_says_so_on_stderr(
     assert said.out == ""
     assert said.err == (
         "selected 30 of 100 rows (30.0%, 30.0% of the tokens) from 3 of 3 clusters; "
-        "effective sample size 22\n"
+        "effective sample size 30\n"
     )
     assert len(read_selection(output)) == 30
 
 
+def test_what_is_not_given_is_as_in_the_stage(clusters: Path) -> None:
+    output = clusters.parent / "selection.jsonl"
+    assert run(["select", str(clusters), "-o", str(output), "--fraction", "0.3"]) == 0
+    header = read_selection(output).header
+    assert header.key == select(clusters, clusters.parent / "other.jsonl", fraction=0.3).key
+    said = {"quota": "sqrt", "within": "random", "weights": False}
+    assert {name: header.params[name] for name in said} == said
+
+
+def test_as_published(clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = clusters.parent / "selection.jsonl"
+    arguments = ["select", str(clusters), "-o", str(output), "--fraction", "0.3"]
+    assert run([*arguments, "--quota", "equal", "--within", "farthest", "--weights"]) == 0
+    # Weights 1.8, 0.9 and 0.3, ten of each: 30 squared over 10 (3.24 + 0.81 + 0.09) is 21.7.
+    assert capsys.readouterr().err == (
+        "selected 30 of 100 rows (30.0%, 30.0% of the tokens) from 3 of 3 clusters; "
+        "effective sample size 22\n"
+    )
+    chosen = read_selection(output)
+    assert np.bincount(chosen.cluster).tolist() == [10, 10, 10]
+    assert chosen.weight.tolist() == pytest.approx(np.repeat([1.8, 0.9, 0.3], 10).tolist())
+
+
 def test_stdout_holds_data_only(clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["select", str(clusters), "-o", "-", "--count", "5", "--quota", "sqrt"]) == 0
+    assert run(["select", str(clusters), "-o", "-", "--count", "5", "--quota", "neyman"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6
-    assert json.loads(lines[0])["params"]["quota"] == "sqrt"
+    assert json.loads(lines[0])["params"]["quota"] == "neyman"
 
 
 def test_json_prints_the_header(clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:

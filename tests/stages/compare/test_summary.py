@@ -123,3 +123,14 @@ def test_an_arm_is_measured_against_random_of_its_own_fraction_and_steps() -> No
     arms = ["full", "random 10 %", "random+steps 10 %", "cluster+steps 10 %"]
     found = lines(**{arm: [trial(arm, 0, 1.0), trial(arm, 1, 1.1)] for arm in arms})
     assert set(found["cluster+steps 10 %"]["against"]) == {"full", "random+steps 10 %"}
+
+
+def test_many_arms_are_said_to_differ_by_chance_too() -> None:
+    arms = {f"arm{i}": [trial(f"arm{i}", s, 1.0 + s + i) for s in (0, 1)] for i in range(4)}
+    random = [trial("random", s, 1.0 + s) for s in (0, 1)]
+    found = lines(full=full([1.0, 1.0]), random=random, **arms)
+    assert found["said"][-1] == (
+        "4 arms were held against random at 95% each: by chance alone 0.2 of them would seem to differ."
+    )
+    few = lines(full=full([1.0, 1.0]), random=random, arm0=arms["arm0"])
+    assert "by chance" not in " ".join(few["said"])

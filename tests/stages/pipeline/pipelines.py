@@ -31,7 +31,7 @@ def pipeline(**changes: dict[str, Any]) -> Pipeline:
             **score,
         },
         "cluster": {"clusters": 4},
-        "select": {"fraction": 0.31},
+        "select": {"fraction": 0.31, "weights": True},
         "allocate": {"ranks": 1, "micro_batch": 4, "epochs": 2},
         "train": {"model": "model", "learning_rate": 1e-3, "zero_stage": 0},
     }

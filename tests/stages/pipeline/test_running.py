@@ -58,10 +58,10 @@ def test_with_everything_fresh_nothing_is_written_but_time_stamps(work: Path) ->
 def test_a_changed_stage_and_those_after_it_run_and_no_others(work: Path) -> None:
     before = contents(work)
     heard = Heard()
-    chain = pipeline(select={"seed": 1, "within": "random"})
+    chain = pipeline(select={"seed": 1, "within": "farthest"})
     found = run(chain, until="allocate", reporter=heard)
     assert [state.stage for state in found if not state.fresh] == ["select", "allocate"]
-    assert "select: within: farthest -> random; seed: 0 -> 1" in heard.messages
+    assert "select: within: random -> farthest; seed: 0 -> 1" in heard.messages
     changed = {name for name, value in contents(work).items() if before[name] != value}
     assert changed == {
         "selection.jsonl",

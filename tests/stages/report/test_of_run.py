@@ -126,7 +126,7 @@ def test_provenance_names_every_artifact(made: str, folder: Path) -> None:
         assert json.loads((folder / "work" / name).read_text())["key"] in made
     assert f"{folder}/data.jsonl" in made
     assert "learning_rate=0.001" in made
-    assert "method=cluster  fraction=0.31  quota=equal" in made
+    assert "method=cluster  fraction=0.31  quota=sqrt" in made
     assert "torch 2." in made
     assert "(as recorded)" in made
 

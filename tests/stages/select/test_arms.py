@@ -18,7 +18,7 @@ from formats.signatures import DUPLICATE
 from stages.cluster import cluster
 from stages.select import select
 from stages.select.greedy import facility, k_centre, matching_pursuit
-from tests.synthetic import lessons, make_ids, write_clusters, write_signatures
+from tests.synthetic import PUBLISHED, lessons, make_ids, write_clusters, write_signatures
 
 
 def unit_rows(count: int, dims: int, seed: int) -> np.ndarray:
@@ -214,7 +214,7 @@ def proportional_quotas(sizes: list[int], budget: int) -> list[int]:
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("count", [2, 7, 20, 45])
 def test_random_arms(mapped: Path, tmp_path: Path, count: int, seed: int) -> None:
-    given = {"count": count, "seed": seed}
+    given: dict[str, Any] = {"count": count, "seed": seed, "weights": True}
     first = sorted(shuffled(mapped, seed)[:count])
     assert rows_of(mapped, tmp_path, method="random", **given) == first
     assert Clusters.open(mapped / "c.zarr").size.tolist() == [39, 21]
@@ -231,7 +231,7 @@ def test_random_arms(mapped: Path, tmp_path: Path, count: int, seed: int) -> Non
 
 
 def test_all(mapped: Path, tmp_path: Path) -> None:
-    assert rows_of(mapped, tmp_path, method="all") == list(range(60))
+    assert rows_of(mapped, tmp_path, method="all", weights=True) == list(range(60))
     assert set(read_selection(tmp_path / "s.jsonl").weight.tolist()) == {1.0}
 
 
@@ -249,14 +249,15 @@ def of_kind(mapped: Path, tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("count", [3, 20, 45])
 def test_s2l(mapped: Path, of_kind: Any, tmp_path: Path, count: int) -> None:
-    rows = rows_of(of_kind("trajectory"), tmp_path, method="s2l", count=count)
+    rows = rows_of(of_kind("trajectory"), tmp_path, method="s2l", count=count, weights=True)
     assert rows == members(mapped, 0, equal_quotas(distinct(mapped), count))
     assert set(read_selection(tmp_path / "s.jsonl").weight.tolist()) == {1.0}
 
 
 @pytest.mark.parametrize("count", [3, 20, 45, 60])
 def test_embedding(mapped: Path, of_kind: Any, tmp_path: Path, count: int) -> None:
-    rows = rows_of(of_kind("embedding"), tmp_path, method="embedding", count=count)
+    given: dict[str, Any] = {"method": "embedding", "count": count, "weights": True}
+    rows = rows_of(of_kind("embedding"), tmp_path, **given)
     similarity = Clusters.open(mapped / "c.zarr").column("similarity")
     order = sorted(range(60), key=lambda row: (row == 50, similarity[row]))
     assert rows == sorted(order[:count])
@@ -302,7 +303,8 @@ def test_diverse_members(mapped: Path, tmp_path: Path) -> None:
     for name in range(2):
         own = np.flatnonzero(label == name)
         expected += rows[own[list(k_centre(unit[own]))[:5]]].tolist()
-    assert rows_of(mapped, tmp_path, within="diverse", count=10) == sorted(expected)
+    given = PUBLISHED | {"within": "diverse"}
+    assert rows_of(mapped, tmp_path, count=10, **given) == sorted(expected)
     selection = read_selection(tmp_path / "s.jsonl")
     assert selection.weight.sum() == pytest.approx(10)
 

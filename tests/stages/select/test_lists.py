@@ -15,7 +15,7 @@ from formats.selection import Selection, hex_ids, read_selection
 from formats.signatures import DUPLICATE, EMPTY_RESPONSE
 from stages.select import select
 from stages.select.methods import METHODS
-from tests.synthetic import make_ids, write_clusters
+from tests.synthetic import PUBLISHED, make_ids, write_clusters
 
 # Rows 8 and 9 repeat row 0, row 7 has no answer; clusters of 7 and 2 rows.
 CONTENT = np.array([0, 1, 2, 3, 4, 5, 6, 7, 0, 0])
@@ -32,11 +32,12 @@ def clusters(tmp_path: Path) -> Path:
 
 
 def run(clusters: Path, **given: Any) -> Selection:
+    """As published, so that it is known what would be chosen without the lists."""
     for name in ("must_include", "exclude"):
         if isinstance(text := given.get(name), str):
             given[name] = clusters.parent / f"{name}.txt"
             given[name].write_text(text)
-    select(clusters, clusters.parent / "s.jsonl", **({"trim": 0} | given))
+    select(clusters, clusters.parent / "s.jsonl", **({"trim": 0} | PUBLISHED | given))
     return read_selection(clusters.parent / "s.jsonl")
 
 
@@ -64,7 +65,9 @@ def test_every_method_includes_them(clusters: Path, method: str) -> None:
     group = zarr.open_group(clusters, mode="r+")
     group.attrs["space"] = {"kind": "embedding"}
     budget = {} if method == "all" else {"count": 2}
-    assert {2, 4} <= set(run(clusters, method=method, must_include="4\n2\n", **budget).row.tolist())
+    for given in (PUBLISHED, {"quota": "sqrt", "within": "random", "weights": False}):
+        chosen = run(clusters, method=method, must_include="4\n2\n", **budget, **given)
+        assert {2, 4} <= set(chosen.row.tolist())
 
 
 def test_a_content_is_included_once_by_the_row_named_first(clusters: Path) -> None:

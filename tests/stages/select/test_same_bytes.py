@@ -12,9 +12,11 @@ from threadpoolctl import threadpool_limits
 from formats.selection import hex_ids, read_selection
 from stages.select import select
 from tests.stages.select.sourced import write_map, write_target
+from tests.synthetic import PUBLISHED
 
 WAYS: dict[str, dict[str, Any]] = {
-    "plain": {},
+    "plain": {"weights": False},
+    "published": PUBLISHED,
     "nearest": {"within": "nearest", "quota": "neyman"},
     "diverse": {"within": "diverse"},
     "stratified": {"stratify": "source", "min_per_cluster": 2},
@@ -42,7 +44,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def run(folder: Path, way: str, name: str = "s.jsonl") -> Path:
-    given = {"count": 70} | WAYS[way]
+    given = {"count": 70, "weights": True} | WAYS[way]
     if "fraction" in given:
         del given["count"]
     if "target" in given:

@@ -21,7 +21,7 @@ from stages.select.pool import read_pool
 from stages.select.quotas import QUOTAS
 from stages.select.settings import Settings
 from tests.stages.select.pools import make_pool
-from tests.synthetic import Notes, make_ids, write_clusters
+from tests.synthetic import PUBLISHED, Notes, make_ids, write_clusters
 
 LABEL = np.repeat([0, 1, 2], [60, 30, 10])
 
@@ -38,8 +38,50 @@ def run(folder: Path, label: np.ndarray = LABEL, **settings_: Any) -> Selection:
 _MAP = ("similarity", "tokens_", "ids", "status", "norm", "loss", "spread")
 
 
+@pytest.mark.parametrize(
+    ("sizes", "count", "expected"),
+    [
+        # Roots 8, 4 and 2 of 14: one and a half, then two of each.
+        ([64, 16, 4], 21, [12, 6, 3]),
+        ([64, 16, 4], 28, [16, 8, 4]),
+        # The third has four; the others share 38 as 8 to 4: 25.33 and 12.67.
+        ([64, 16, 4], 42, [25, 13, 4]),
+        # Roots 7.746, 5.477 and 3.162 of 16.385: 14.18, 10.03 and 5.79.
+        ([60, 30, 10], 30, [14, 10, 6]),
+        # Root 10 and four times 1 of 14: 3.57 and 0.36, but nobody gives less than one.
+        ([100, 1, 1, 1, 1], 5, [1, 1, 1, 1, 1]),
+    ],
+)
+def test_the_defaults(tmp_path: Path, sizes: list[int], count: int, expected: list[int]) -> None:
+    """Quotas by the square root of the size, members at random, every example counts the same."""
+    chosen = run(tmp_path, np.repeat(np.arange(len(sizes)), sizes), count=count)
+    assert np.bincount(chosen.cluster).tolist() == expected
+    assert set(chosen.weight.tolist()) == {1.0}
+    assert chosen.header.stats["effective_sample_size"] == count
+    said = {"quota": "sqrt", "within": "random", "weights": False}
+    assert {name: chosen.header.params[name] for name in said} == said
+    assert run(tmp_path, count=count, **said).header.key == chosen.header.key
+
+
+def test_random_members_have_nothing_to_do_with_similarity_and_follow_the_seed(
+    tmp_path: Path,
+) -> None:
+    """In 200 draws every row of a cluster comes as often as the others."""
+    path = write_clusters(tmp_path / "c.zarr", LABEL, similarity=np.linspace(0.2, 0.9, 100))
+    clusters = Clusters.open(path)
+    pool, times = read_pool(clusters), np.zeros(100)
+    for seed in range(200):
+        choose = methods.by_cluster(clusters, pool, Settings(trim=0, seed=seed))
+        times[pool.row[choose(30)]] += 1
+    for cluster, quota in enumerate([14, 10, 6]):  # as above
+        rate = quota / (cluster == LABEL).sum()
+        deviation = np.sqrt(200 * rate * (1 - rate))
+        assert times[cluster == LABEL].sum() == 200 * quota
+        assert np.abs(times[cluster == LABEL] - 200 * rate).max() < 5 * deviation
+
+
 def test_equal_quotas_and_weights_that_restore_shares(tmp_path: Path) -> None:
-    chosen = run(tmp_path, fraction=0.3)
+    chosen = run(tmp_path, fraction=0.3, **PUBLISHED)
     assert np.bincount(chosen.cluster).tolist() == [10, 10, 10]
     assert chosen.weight.mean() == pytest.approx(1, abs=1e-12)
     for cluster, share in enumerate([0.6, 0.3, 0.1]):
@@ -48,7 +90,7 @@ def test_equal_quotas_and_weights_that_restore_shares(tmp_path: Path) -> None:
 
 
 def test_header(tmp_path: Path) -> None:
-    chosen = run(tmp_path, fraction=0.3)
+    chosen = run(tmp_path, fraction=0.3, **PUBLISHED)
     stats = chosen.header.stats
     assert stats == {
         "rows": 100,
@@ -70,13 +112,13 @@ def test_header(tmp_path: Path) -> None:
 
 
 def test_a_small_cluster_gives_all_it_has(tmp_path: Path) -> None:
-    chosen = run(tmp_path, count=70)
+    chosen = run(tmp_path, count=70, quota="equal")
     assert np.bincount(chosen.cluster).tolist() == [30, 30, 10]
 
 
 def test_farthest_first(tmp_path: Path) -> None:
     similarity = np.linspace(0.2, 0.9, 100)
-    chosen = run(tmp_path, similarity=similarity, count=9, trim=0)
+    chosen = run(tmp_path, similarity=similarity, count=9, trim=0, **PUBLISHED)
     assert chosen.row.tolist() == [0, 1, 2, 60, 61, 62, 90, 91, 92]
     assert chosen.similarity == pytest.approx(similarity[chosen.row], abs=1e-6)
 
@@ -86,7 +128,8 @@ def test_nearest_first(tmp_path: Path) -> None:
     assert chosen.row.tolist() == [59, 89, 99]
 
 
-def test_outliers_are_avoided_where_there_are_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("within", ["farthest", "random", "nearest"])
+def test_outliers_are_avoided_where_there_are_others(tmp_path: Path, within: str) -> None:
     similarity, norm = np.full(100, 0.5), np.ones(100)
     similarity[[3, 4, 95]] = [0.01, 0.02, 0.03]
     norm[60] = 50
@@ -94,7 +137,7 @@ def test_outliers_are_avoided_where_there_are_others(tmp_path: Path) -> None:
     pool = read_pool(Clusters.open(path))
     assert set(pool.row[outliers(pool, 0.03)].tolist()) == {3, 4, 95, 60}
     assert not outliers(pool, 0).any()
-    select(path, tmp_path / "s.jsonl", count=97, trim=0.03)
+    select(path, tmp_path / "s.jsonl", count=97, trim=0.03, quota="equal", within=within)
     left_out = set(range(100)) - set(read_selection(tmp_path / "s.jsonl").row.tolist())
     assert len(left_out) == 3
     assert {3, 4} < left_out  # of the largest cluster; the others had to give all
@@ -104,32 +147,34 @@ def test_duplicates_count_in_shares_and_are_taken_last(tmp_path: Path) -> None:
     ids = make_ids(np.array([0, 1, 2, 0, 0, 0, 3, 4]))
     status = np.array([0, 0, 0, DUPLICATE, DUPLICATE, DUPLICATE, 0, 0])
     label = np.array([0, 0, 0, 0, 0, 0, 1, 1])
-    chosen = run(tmp_path, label, ids=ids, status=status, count=4)
+    chosen = run(tmp_path, label, ids=ids, status=status, count=4, **PUBLISHED)
     assert chosen.row.tolist() in ([0, 1, 6, 7], [0, 2, 6, 7], [1, 2, 6, 7])
     assert chosen.weight.tolist() == [1.5, 1.5, 0.5, 0.5]  # six rows of eight, two of eight
-    chosen = run(tmp_path, count=5)
+    chosen = run(tmp_path, count=5, **PUBLISHED)
     assert chosen.row.tolist() == [0, 1, 2, 6, 7]
-    chosen = run(tmp_path, count=7)
+    chosen = run(tmp_path, count=7, **PUBLISHED)
     assert (chosen.row[:3].tolist(), len(chosen)) == ([0, 1, 2], 7)
     assert chosen.header.stats["repeated"] == 2
 
 
 def test_no_weights(tmp_path: Path) -> None:
-    assert set(run(tmp_path, fraction=0.3, weights=False).weight.tolist()) == {1.0}
+    unweighted = PUBLISHED | {"weights": False}
+    assert set(run(tmp_path, fraction=0.3, **unweighted).weight.tolist()) == {1.0}
 
 
 def test_all_keeps_everything(tmp_path: Path) -> None:
     label = np.where(np.arange(100) % 10 == 0, -1, LABEL)
-    chosen = run(tmp_path, label, method="all")
+    chosen = run(tmp_path, label, method="all", weights=True)
     assert chosen.row.tolist() == [row for row in range(100) if row % 10]
     assert set(chosen.weight.tolist()) == {1.0}
     assert chosen.header.stats["clusterable"] == 90
 
 
 def test_random_is_uniform_and_seeded(tmp_path: Path) -> None:
-    first = run(tmp_path, method="random", count=40)
+    first = run(tmp_path, method="random", count=40, weights=True)  # it looks at no cluster
     assert set(first.weight.tolist()) == {1.0}
-    assert np.array_equal(first.row, run(tmp_path, method="random", count=40, force=True).row)
+    again = run(tmp_path, method="random", count=40, weights=True, force=True)
+    assert np.array_equal(first.row, again.row)
     other = run(tmp_path, method="random", count=40, seed=1)
     assert not np.array_equal(first.row, other.row)
 
@@ -149,10 +194,10 @@ def test_same_examples_for_shuffled_rows(tmp_path: Path) -> None:
     write_clusters(tmp_path / "c.zarr", LABEL, similarity=similarity, ids=ids)
     write_clusters(tmp_path / "d.zarr", LABEL[order], similarity=similarity[order], ids=ids[order])
     for settings_ in (
-        {"within": "farthest"},
+        PUBLISHED,
         {"within": "random"},
         {"method": "random"},
-        {"quota": "sqrt"},
+        {"quota": "sqrt", "weights": True},
     ):
         found = []
         for name in "cd":
@@ -224,7 +269,7 @@ def test_warnings(tmp_path: Path) -> None:
     label = np.repeat(np.arange(6), [200, 3, 3, 2, 2, 1])
     path = write_clusters(tmp_path / "c.zarr", label)
     notes = Notes()
-    header = select(path, tmp_path / "s.jsonl", count=4, reporter=notes)
+    header = select(path, tmp_path / "s.jsonl", count=4, reporter=notes, **PUBLISHED)
     assert notes.warnings[0] == (
         "2 of 6 clusters are not represented: the budget of 4 examples is too small, "
         "or the method does not look at clusters"

@@ -18,7 +18,7 @@ from stages.select.settings import Settings
 from stages.select.weights import share_weights
 from tests.stages.select.pools import FakeMap, make_pool
 from tests.stages.select.sourced import SOURCES, write_map
-from tests.synthetic import write_clusters
+from tests.synthetic import PUBLISHED, write_clusters
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def table(mapped: Path, selection: Selection | None = None) -> np.ndarray:
 def test_the_budget_follows_the_sources_and_weights_keep_both_mixes(
     mapped: Path, tmp_path: Path
 ) -> None:
-    chosen = run(mapped, tmp_path, count=90, stratify="source")
+    chosen = run(mapped, tmp_path, count=90, stratify="source", **PUBLISHED)
     rows, weights = table(mapped), table(mapped, chosen)
     assert np.abs(weights / 90 - rows / 230)[weights > 0].max() < 1e-9
     assert (weights[rows > 0] > 0).all()
@@ -60,21 +60,25 @@ def test_the_budget_follows_the_sources_and_weights_keep_both_mixes(
         assert abs(strata[name]["selected"] - 90 * share) < 1  # the largest remainders
 
 
-def test_inside_a_source_quotas_are_those_of_the_source_alone(mapped: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", [{}, PUBLISHED])
+def test_inside_a_source_quotas_are_those_of_the_source_alone(
+    mapped: Path, tmp_path: Path, given: dict[str, Any]
+) -> None:
     """Excluding all other sources leaves the same choice at the same budget."""
-    chosen = run(mapped, tmp_path, count=90, stratify="source", trim=0)
+    given = {"trim": 0} | given
+    chosen = run(mapped, tmp_path, count=90, stratify="source", **given)
     lines = [json.loads(line) for line in (mapped.parent / "data.jsonl").open()]
     for name in SOURCES:
         own = [row for row in chosen.row.tolist() if lines[row]["source"] == name]
         others = [row for row, line in enumerate(lines) if line["source"] != name]
         (tmp_path / "others.txt").write_text("\n".join(map(str, others)))
-        alone = run(mapped, tmp_path, count=len(own), exclude=tmp_path / "others.txt", trim=0)
+        alone = run(mapped, tmp_path, count=len(own), exclude=tmp_path / "others.txt", **given)
         assert alone.row.tolist() == own
 
 
 @pytest.mark.parametrize("method", ["proportional", "facility", "tagcos"])
 def test_methods_with_quotas_can_be_stratified(mapped: Path, tmp_path: Path, method: str) -> None:
-    chosen = run(mapped, tmp_path, count=80, stratify="source", method=method)
+    chosen = run(mapped, tmp_path, count=80, stratify="source", method=method, weights=True)
     assert np.abs(
         table(mapped, chosen).sum(axis=0) / 80 - table(mapped).sum(axis=0) / 230
     ).max() < (1e-9)
@@ -84,7 +88,7 @@ def test_other_plain_values_are_strata_too(tmp_path: Path) -> None:
     path = write_map(tmp_path / "m", np.arange(230))
     lines = [json.loads(line) for line in (tmp_path / "m/data.jsonl").open()]
     assert len({line["page"] for line in lines}) == 210
-    chosen = run(path, tmp_path, count=220, stratify="page")
+    chosen = run(path, tmp_path, count=220, stratify="page", weights=True)
     assert len(chosen.header.stats["strata"]) == 210
     page = chosen.header.stats["strata"]["19"]  # two rows of one content
     assert page["share"] == page["weight"] == round(2 / 230, 6)

@@ -59,9 +59,9 @@ def naive(mapped: Path, target: str) -> tuple[list[int], list[float]]:
 
 def test_one_lesson_is_wanted_and_found(mapped: Path, tmp_path: Path) -> None:
     notes = Notes()
-    chosen = run(mapped, tmp_path, count=20, reporter=notes)
+    chosen = run(mapped, tmp_path, count=20, weights=True, reporter=notes)
     assert set(LESSON[chosen.row].tolist()) == {2}
-    balanced = select(mapped, tmp_path / "b.jsonl", count=20)
+    balanced = select(mapped, tmp_path / "b.jsonl", count=20, weights=True)
     assert "target" not in balanced.stats
     assert set(chosen.weight.tolist()) == {1.0}
     aim = chosen.header.stats["target"]
@@ -150,8 +150,8 @@ def test_settings_that_contradict_a_target(mapped: Path, tmp_path: Path) -> None
             "--target changes the mix, and --stratify source keeps it; drop one of the two",
         ),
         (
-            {"quota": "sqrt"},
-            "--target sets its own quotas and order, and --quota sqrt is given; drop --quota",
+            {"quota": "equal"},
+            "--target sets its own quotas and order, and --quota equal is given; drop --quota",
         ),
         (
             {"within": "nearest"},
