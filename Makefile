@@ -4,10 +4,12 @@ VENV   ?= .venv
 RUN    := $(VENV)/bin/python
 WORK   ?= work
 SEEDS  ?= 5
+ROWS   ?= 12000
 ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,cluster-head,cluster-equal
+WORDS  := full,random,cluster,cluster-published,cluster-weighted,embedding,cluster-head
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-smollm test test-slow smoke bench lint format docs clean
+.PHONY: help install demo demo-smollm test test-slow smoke bench bench-words lint format docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,13 +41,24 @@ test-slow: install  ## the tests that take minutes each
 smoke: install  ## the demo at its smallest size
 	$(RUN) examples/practice_bank/demo.py --smoke --work $(WORK)/smoke
 
-bench: install  ## README's table of the practice bank: nine selections, five seeds (an hour; ARMS=, SEEDS=)
+bench: install  ## README's table of the practice bank: nine selections, five seeds (40 minutes; ARMS=, SEEDS=, ROWS=)
 	mkdir -p $(WORK)/bench
 	cp examples/practice_bank/cluster.toml $(WORK)/bench/
-	$(RUN) examples/practice_bank/generate.py --rows 12000 --dev 1600 --seed 1 -o $(WORK)/bench
+	$(RUN) examples/practice_bank/generate.py --rows $(ROWS) --dev 1600 --seed 1 -o $(WORK)/bench
 	$(RUN) examples/practice_bank/base_model.py -o $(WORK)/bench/base
 	cd $(WORK)/bench && $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl \
 	  --by skill --metric verbatim --generate --max-new-tokens 24 --seeds $(SEEDS) --arms $(ARMS) \
+	  -o comparison
+
+bench-words: install  ## README's table of word problems: make bench-words DATA=svamp/train.csv MODEL=stories260k
+	@test -n "$(DATA)" -a -n "$(MODEL)" || \
+	  { echo "error: name data and model: make bench-words DATA=train.csv MODEL=folder" >&2; exit 2; }
+	mkdir -p $(WORK)/words
+	cp examples/word_problems/cluster.toml $(WORK)/words/
+	ln -sfn $(abspath $(MODEL)) $(WORK)/words/base
+	$(RUN) examples/word_problems/prepare.py $(DATA) -o $(WORK)/words
+	cd $(WORK)/words && $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl \
+	  --by operators --metric verbatim --generate --max-new-tokens 48 --seeds $(SEEDS) --arms $(WORDS) \
 	  -o comparison
 
 lint: install  ## style and types

@@ -170,7 +170,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except ClusterCliError as error:
         problems = error.data.get("problems")  # one a line, where several were found at once
         text = "\nerror: ".join(map(str, problems)) if isinstance(problems, list) else str(error)
-        return _fail(error, text, error.exit_code, arguments)
+        return _fail(error, _from_here(text), error.exit_code, arguments)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", INTERRUPTED)
     except (BrokenPipeError, ReaderGone):
@@ -197,6 +197,12 @@ def _say(text: str, code: int) -> int:
 
 def _one_line(text: str) -> str:
     return settings.plainly(" ".join(text.split()))
+
+
+def _from_here(text: str) -> str:
+    """Paths below the working folder as the user writes them; workers need them absolute."""
+    here = os.path.join(os.getcwd(), "")
+    return text if here == os.sep else re.sub(rf"(?<![\w/.-]){re.escape(here)}", "", text)
 
 
 def _broken_pipe() -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from statistics import fmean
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from measurements import RESULTS, read, spread, table
 
@@ -15,20 +15,35 @@ from generate import SKILLS  # noqa: E402
 from stages.compare.statistics import Estimate, difference  # noqa: E402
 
 Json = dict[str, Any]
-_COMPARED: dict[str, tuple[str, str, str, list[str]]] = {
-    "bank": (
+_FREQUENT = ("-", "+", "*", "/", "- +", "+ +")  # operators of word problems with 100 rows and more
+
+
+class Compared(NamedTuple):
+    """How a comparison is shown: what it is of, its groups, and which of them are rare."""
+
+    title: str
+    about: str
+    column: str
+    is_rare: Callable[[str], bool]
+    rare: str
+
+
+_COMPARED = {
+    "bank": Compared(
         "Practice bank",
         "`make bench`: 12,000 rows with a long tail, 31 %, 3 epochs each, rows and dev rows other than "
         "those the defaults were chosen on",
         "skill",
-        list(SKILLS)[10:],
+        lambda skill: skill in list(SKILLS)[10:],
+        f"the six rarest skills, {', '.join(list(SKILLS)[10:])}",
     ),
-    "svamp": (
+    "words": Compared(
         "Word problems",
-        "`svamp/train.csv`, 2,253 rows, 500 dev rows, a story model of 260 thousand parameters that writes "
-        "equations, 6 epochs each",
+        "`make bench-words` with `svamp/train.csv`: 2,218 rows, 500 dev rows, 31 %, 6 epochs each, a story "
+        "model of 260 thousand parameters that learns to write the equation",
         "operators",
-        [],
+        lambda operators: operators not in _FREQUENT,
+        "equations whose operators fewer than 100 rows have",
     ),
 }
 _SHORT = ("rank 16, unsketched", "rank 64, D 4096 (default)", "bfloat16", "last layer")
@@ -38,7 +53,7 @@ def section() -> str:
     """All result tables, in Markdown."""
     parts = [_bank(read("practice_bank")), _smollm(read("smollm")), _fidelity(read("fidelity"))]
     parts[1:1] = [
-        _comparison(read(f"comparison_{name}"), *how)
+        _comparison(read(f"comparison_{name}"), how)
         for name, how in _COMPARED.items()
         if (RESULTS / f"comparison_{name}.json").exists()
     ]
@@ -79,18 +94,12 @@ def _bank(result: Json) -> str:
     )
 
 
-def _comparison(result: Json, title: str, about: str, column: str, rare: list[str]) -> str:
-    """Arms beside one another; the losing ones too.
-
-    Args:
-        column: whose values are the groups.
-        rare: the groups that are shown by themselves; all where empty.
-    """
+def _comparison(result: Json, how: Compared) -> str:
+    """Arms beside one another; the losing ones too."""
     params = result["params"]
     metric = params["metric"]
-    few = "rare groups" if rare else f"mean over {column}"
-    rows = [["arm", "rows", metric, "against random", few, "against random", "net saving"]]
-    overall, groups = _by_seed(result, metric, column, rare)
+    rows = [["arm", "rows", metric, "against random", "rare", "against random", "net saving"]]
+    overall, groups = _by_seed(result, metric, how)
     for arm in result["arms"]:
         name, net = arm["arm"], arm.get("savings", {}).get("net_share")
         rows.append(
@@ -98,38 +107,35 @@ def _comparison(result: Json, title: str, about: str, column: str, rare: list[st
                 name,
                 f"{arm['rows']:,}",
                 _points(overall[name]),
-                "" if name in ("full", "random") else _gap(overall[name], overall["random"]),
+                "" if name == "random" else _gap(overall[name], overall["random"]),
                 _points(groups[name]),
-                "" if name in ("full", "random") else _gap(groups[name], groups["random"]),
+                "" if name == "random" else _gap(groups[name], groups["random"]),
                 "" if net is None else f"{net:+.0%}",
             ]
         )
     return (
-        f"**{title}, {params['seeds']} seeds** ({about}; accuracy to the letter on dev rows in percent, "
-        "mean and standard deviation over seeds; differences in points with their 95 % interval, "
-        f"paired over seeds, one arm at a time{_which(rare)}):\n\n"
+        f"**{how.title}, {params['seeds']} seeds** ({how.about}; accuracy to the letter on "
+        "dev rows in percent, mean and standard deviation over seeds; differences in points with their "
+        f"95 % interval, paired over seeds, one arm at a time; rare: {how.rare}):\n\n"
         + table(*rows)
         + "\nWhat the tool says, sentence by sentence:\n\n"
         + "".join(f"* {sentence}\n" for sentence in result["verdicts"])
     )
 
 
-def _which(rare: list[str]) -> str:
-    return f"; rare are {', '.join(rare)}" if rare else ""
-
-
 def _by_seed(
-    result: Json, metric: str, column: str, rare: list[str]
+    result: Json, metric: str, how: Compared
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """By arm, one figure per seed: over all dev rows, and the mean over the groups."""
+    """By arm, one figure per seed: over all dev rows, and over those of rare groups."""
     overall: dict[str, list[float]] = {}
     groups: dict[str, list[float]] = {}
     for trial in sorted(result["trials"], key=lambda trial: trial["seed"]):
         found = trial["results"]
-        of = found["by"][column]
+        of = {n: v[metric] for n, v in found["by"][how.column].items() if how.is_rare(n)}
         overall.setdefault(trial["arm"], []).append(found["overall"][metric]["value"])
-        values = [of[name][metric]["value"] for name in rare or of]
-        groups.setdefault(trial["arm"], []).append(fmean(values))
+        hits = sum(group["value"] * group["examples"] for group in of.values())
+        examples = sum(group["examples"] for group in of.values())
+        groups.setdefault(trial["arm"], []).append(hits / examples)
     return overall, groups
 
 

@@ -8,6 +8,7 @@ bit must be found.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +60,19 @@ def open_writable(path: Path) -> Any:
     return _zarr().open_group(path, mode="r+")
 
 
-def open_arrays(path: Path) -> Any:
+def open_arrays(path: Path, whole: bool = True) -> Any:
     """The group at ``path``, read only.
+
+    Args:
+        path: a folder or a URL.
+        whole: a block that is not there is an error when it is read; otherwise it reads as the fill
+            value, which is what an artifact under construction is full of.
 
     Raises:
         ArtifactError: zarr cannot open it.
     """
     try:
-        return _zarr().open_group(_remote(path) if isinstance(path, Url) else path, mode="r")
+        return _zarr().open_group(_whole(path) if whole else path, mode="r")
     except ArtifactError:  # of a URL
         raise
     except Exception as error:
@@ -81,7 +87,7 @@ def read(group: Any, name: str, rows: slice = slice(None)) -> np.ndarray:
     """
     try:
         return np.asarray(group[name][rows])
-    except ArtifactError:  # of a URL
+    except ArtifactError:  # of a URL, or a lost block
         raise
     except Exception as error:
         place = str(group.store_path).removeprefix("file://")
@@ -91,19 +97,23 @@ def read(group: Any, name: str, rows: slice = slice(None)) -> np.ndarray:
         ) from error
 
 
-def _remote(url: Url) -> Any:
-    """The store at a URL, in which a block that is not there is an error and not all zeros."""
-    from zarr.storage import FsspecStore
+def _whole(path: Path) -> Any:
+    """The store at a place, in which a block that is not there is an error and not all zeros."""
+    from zarr.storage import FsspecStore, LocalStore
 
-    class Whole(FsspecStore):
+    remote = isinstance(path, Url)
+    kind: Any = FsspecStore if remote else LocalStore
+
+    class Whole(kind):  # type: ignore[misc]
         async def get(self, key: str, *args: Any, **more: Any) -> Any:
-            with explained(f"{url}/{key}"):
+            with explained(f"{path}/{key}") if remote else nullcontext():
                 found = await super().get(key, *args, **more)
             if found is None and "/c/" in key:
-                raise ArtifactError(f"{url}/{key} is missing", fix="copy the artifact again")
+                again = "copy the artifact again" if remote else "build the artifact again"
+                raise ArtifactError(f"{path}/{key} is missing", fix=again)
             return found
 
-    return Whole.from_url(str(url), read_only=True)
+    return Whole.from_url(str(path), read_only=True) if remote else Whole(path, read_only=True)
 
 
 def _zarr() -> Any:

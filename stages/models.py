@@ -62,6 +62,11 @@ def find_model(name: str | os.PathLike[str], *, weights: bool = True) -> ModelFi
     path = Path(name)
     if path.is_file() and path.suffix == ".gguf":
         return _gguf(str(name), path.parent, path.name)
+    if path.is_file():
+        raise ModelError(
+            f"{name} is a file and no model",
+            fix="give a model's folder, a .gguf file, or a hub name",
+        )
     folder = path if path.is_dir() else _from_hub(str(name))
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
     ggufs = [entry for entry in names if entry.endswith(".gguf")]

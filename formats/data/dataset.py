@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from formats.data import hub, readers, tables
-from formats.data.rejected import BadRows
+from formats.data.rejected import EMPTY, BadRows
 from formats.data.rows import identify, parse
 from formats.data.shapes import read_shape
 from formats.data.sources import Located, content_sha256, locate
@@ -208,7 +208,7 @@ def _fill(store: RowStore, bad: BadRows, located: list[Located], options: DataOp
             if len(store) == options.limit:
                 return list(shapes)
         if empty:
-            bad.add(item.path, 1, "holds no rows", b"")
+            bad.add(item.path, 1, EMPTY, b"")
     return list(shapes)
 
 

@@ -11,6 +11,7 @@ from formats.data.rows import shortened
 from formats.errors import BadRowsError, DataError
 
 SHOWN = 10
+EMPTY = "holds no rows"  # of a source, where a row's fault would stand
 
 
 class BadRows:
@@ -23,6 +24,7 @@ class BadRows:
         self.total = 0
         self._fail = on_bad_row == "fail"
         self._first: list[tuple[str, int, str]] = []
+        self._alike = True  # every reason so far is the first one
         self._to = to if not self._fail else None
         self._part = to.with_name(to.name + ".part") if to and not self._fail else None
         self._file: IO[str] | None = None
@@ -39,6 +41,7 @@ class BadRows:
     def add(self, path: str, line: int, reason: str, data: bytes) -> None:
         """One more."""
         self.total += 1
+        self._alike = self._alike and reason == (self._first[0][2] if self._first else reason)
         if len(self._first) < SHOWN:
             self._first.append((path, line, reason))
         if self._part is not None:
@@ -72,12 +75,21 @@ class BadRows:
         os.replace(self._part, self._to)
 
     def _message(self, usable: int) -> str:
+        if not usable and self._alike and (self.total > 1 or self._first[0][2] == EMPTY):
+            return self._hopeless()
         lines = [f"\n  {self._line(number)}" for number in range(len(self._first))]
         more = f"\n  ... and {self.total - len(lines)} more" if self.total > len(lines) else ""
         return (
             f"{self.total} of {self.total + usable} rows cannot be used; repair them, or leave "
             f"them out with --on-bad-row skip:{''.join(lines)}{more}"
         )
+
+    def _hopeless(self) -> str:
+        """Every row has one and the same fault: it is said once, and skipping rows is no advice."""
+        path, line, reason = self._first[0]
+        if reason == EMPTY:
+            return f"{path} {EMPTY}"
+        return f"none of the {self.total:,} rows can be used; {path}:{line}, like all: {reason}"
 
     def _line(self, number: int) -> str:
         path, line, reason = self._first[number]

@@ -6,6 +6,7 @@ could be read in several ways; such a row is refused with the flags that say wha
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -210,7 +211,9 @@ def _need(row: Row, key: str) -> object:
     value = row.get(key)
     if value is None:
         state = "is null" if key in row else "is missing"
-        raise BadRow(f"{key!r} {state} (keys: {_keys(row)})")
+        close = [] if key in row else difflib.get_close_matches(key, map(str, row), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise BadRow(f"{key!r} {state} (keys: {_keys(row)}{hint})")
     return value
 
 

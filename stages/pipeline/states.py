@@ -220,7 +220,7 @@ def _scored(half: Path) -> tuple[str, str] | None:
     from formats.signatures import PENDING
 
     try:
-        group = blocks.open_arrays(half)
+        group = blocks.open_arrays(half, whole=False)
         key, status = str(group.attrs["partial_key"]), group["status"]
     except (ArtifactError, KeyError):  # killed before it had one: nothing to go on with
         return None

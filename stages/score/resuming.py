@@ -74,20 +74,20 @@ def open_partial(
 def partial_key(path: Path) -> str | None:
     """The key a half-done artifact is bound to; None when it was killed before it had one."""
     try:
-        return str(blocks.open_arrays(path).attrs["partial_key"])
+        return str(blocks.open_arrays(path, whole=False).attrs["partial_key"])
     except (ArtifactError, KeyError):
         return None
 
 
 def _any_done(path: Path) -> bool:
     """Is there a block that would be lost?"""
-    status = blocks.open_arrays(path)["status"]
+    status = blocks.open_arrays(path, whole=False)["status"]
     return bool((np.asarray(status[:]) != PENDING).any())
 
 
 def _differences(path: Path, facts: Mapping[str, Any]) -> str:
     """``rank 8 instead of 64, another model``: what the half-done artifact was begun with."""
-    before = blocks.open_arrays(path).attrs.get("partial_facts") or {}
+    before = blocks.open_arrays(path, whole=False).attrs.get("partial_facts") or {}
     changed = [name for name in {**before, **facts} if before.get(name) != facts.get(name)]
     words = [_difference(name, before.get(name), facts.get(name)) for name in changed]
     return ", ".join(words) if before and words else "other data, model or settings"

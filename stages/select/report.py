@@ -75,7 +75,7 @@ def report(stats: dict[str, Any], reporter: Reporter) -> None:
         reporter.warn(
             f"the weights are very unequal: {stats['selected']} examples count like "
             f"{stats['effective_sample_size']:.0f} ({stats['ess_fraction']:.0%}); "
-            "--quota sqrt or proportional makes them more equal"
+            "without --weights, or with --quota proportional, they are equal"
         )
     reporter.message(
         f"selected {stats['selected']:,} of {stats['clusterable']:,} rows "

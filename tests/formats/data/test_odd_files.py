@@ -207,7 +207,24 @@ def test_bad_row(case: str, tmp_path: Path) -> None:
     with pytest.raises(BadRowsError) as caught:
         open_dataset([str(file)])
     assert caught.value.data["rows"] == [(str(file), line, reason)]
-    assert str(caught.value).endswith(f"--on-bad-row skip:\n  {file}:{line}: {reason}")
+    said = f"{file}:{line}: {reason}"
+    if reason == "holds no rows":
+        assert str(caught.value) == f"{file} holds no rows"
+    else:
+        assert str(caught.value).endswith(f"--on-bad-row skip:\n  {said}")
+
+
+def test_one_fault_of_all_rows_is_said_once(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b'{"qestion": "a", "answer": "b"}\n' * 4000)
+    with pytest.raises(BadRowsError) as caught:
+        open_dataset(
+            [str(file)], DataOptions(fields=(("prompt", "question"), ("response", "answer")))
+        )
+    assert str(caught.value) == (
+        f"none of the 4,000 rows can be used; {file}:1, like all: 'question' is missing "
+        "(keys: qestion, answer; did you mean 'qestion'?)"
+    )
 
 
 # name of the file, its bytes, the message with FILE for its path
