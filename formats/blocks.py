@@ -104,7 +104,7 @@ def _whole(path: Path) -> Any:
     remote = isinstance(path, Url)
     kind: Any = FsspecStore if remote else LocalStore
 
-    class Whole(kind):  # type: ignore[misc]
+    class Whole(kind):
         async def get(self, key: str, *args: Any, **more: Any) -> Any:
             with explained(f"{path}/{key}") if remote else nullcontext():
                 found = await super().get(key, *args, **more)
