@@ -64,7 +64,8 @@ def command(
         found = detect(data, DataOptions(format=shape, fields=parse_fields(fields), **options))
         first = "the first " if found.more else ""
         about = f"{first}{found.rows:,} rows have the shape {found.shape}"
-        reporter.message(about)
+        out = f"; {found.rejected:,} cannot be used and are left out" if found.rejected else ""
+        reporter.message(about + out)
     folder = output.parent
     score = {
         "data": [_from(folder, name) for name in data or (_DATA,)],

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import changes  # noqa: E402
+import comparisons  # noqa: E402
 import measurements  # noqa: E402
 import results  # noqa: E402
 
@@ -126,7 +127,7 @@ PAGES = {
     "docs/cli.md": command_pages,
     "docs/artifacts.md": artifact_pages,
     "docs/changed_stages.md": changed_stages,
-    "docs/measurements.md": lambda: MADE + measurements.page(),
+    "docs/measurements.md": lambda: f"{MADE}{measurements.page()}\n{comparisons.section()}",
     "README.md": readme,
 }
 

@@ -2,60 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from measurements import RESULTS, read, spread, table
-
-sys.path[:0] = [str(RESULTS.parents[1]), str(RESULTS.parents[1] / "examples" / "practice_bank")]
-
-from generate import SKILLS  # noqa: E402
-
-from stages.compare.statistics import Estimate, difference  # noqa: E402
+import comparisons
+from measurements import read, spread, table
 
 Json = dict[str, Any]
-_FREQUENT = ("-", "+", "*", "/", "- +", "+ +")  # operators of word problems with 100 rows and more
-
-
-class Compared(NamedTuple):
-    """How a comparison is shown: what it is of, its groups, and which of them are rare."""
-
-    title: str
-    about: str
-    column: str
-    is_rare: Callable[[str], bool]
-    rare: str
-
-
-_COMPARED = {
-    "bank": Compared(
-        "Practice bank",
-        "`make bench`: 12,000 rows with a long tail, 31 %, 3 epochs each, rows and dev rows other than "
-        "those the defaults were chosen on",
-        "skill",
-        lambda skill: skill in list(SKILLS)[10:],
-        f"the six rarest skills, {', '.join(list(SKILLS)[10:])}",
-    ),
-    "words": Compared(
-        "Word problems",
-        "`make bench-words` with `svamp/train.csv`: 2,218 rows, 500 dev rows, 31 %, 6 epochs each, a story "
-        "model of 260 thousand parameters that learns to write the equation",
-        "operators",
-        lambda operators: operators not in _FREQUENT,
-        "equations whose operators fewer than 100 rows have",
-    ),
-}
 _SHORT = ("rank 16, unsketched", "rank 64, D 4096 (default)", "bfloat16", "last layer")
 
 
 def section() -> str:
     """All result tables, in Markdown."""
-    parts = [_bank(read("practice_bank")), _smollm(read("smollm")), _fidelity(read("fidelity"))]
-    parts[1:1] = [
-        _comparison(read(f"comparison_{name}"), how)
-        for name, how in _COMPARED.items()
-        if (RESULTS / f"comparison_{name}.json").exists()
+    parts = [
+        _bank(read("practice_bank")),
+        *comparisons.tables(),
+        _smollm(read("smollm")),
+        _fidelity(read("fidelity")),
     ]
     return "\n".join(
         [
@@ -92,64 +54,6 @@ def _bank(result: Json) -> str:
         f"{cost:.1f} s and saved {saved:.1f} s of training, on balance {saved - cost:+.1f} s: with a "
         "model this small, it does not pay. The bank was designed while looking at these dev rows.\n"
     )
-
-
-def _comparison(result: Json, how: Compared) -> str:
-    """Arms beside one another; the losing ones too."""
-    params = result["params"]
-    metric = params["metric"]
-    rows = [["arm", "rows", metric, "against random", "rare", "against random", "net saving"]]
-    overall, groups = _by_seed(result, metric, how)
-    for arm in result["arms"]:
-        name, net = arm["arm"], arm.get("savings", {}).get("net_share")
-        rows.append(
-            [
-                name,
-                f"{arm['rows']:,}",
-                _points(overall[name]),
-                "" if name == "random" else _gap(overall[name], overall["random"]),
-                _points(groups[name]),
-                "" if name == "random" else _gap(groups[name], groups["random"]),
-                "" if net is None else f"{net:+.0%}",
-            ]
-        )
-    return (
-        f"**{how.title}, {params['seeds']} seeds** ({how.about}; accuracy to the letter on "
-        "dev rows in percent, mean and standard deviation over seeds; differences in points with their "
-        f"95 % interval, paired over seeds, one arm at a time; rare: {how.rare}):\n\n"
-        + table(*rows)
-        + "\nWhat the tool says, sentence by sentence:\n\n"
-        + "".join(f"* {sentence}\n" for sentence in result["verdicts"])
-    )
-
-
-def _by_seed(
-    result: Json, metric: str, how: Compared
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """By arm, one figure per seed: over all dev rows, and over those of rare groups."""
-    overall: dict[str, list[float]] = {}
-    groups: dict[str, list[float]] = {}
-    for trial in sorted(result["trials"], key=lambda trial: trial["seed"]):
-        found = trial["results"]
-        of = {n: v[metric] for n, v in found["by"][how.column].items() if how.is_rare(n)}
-        overall.setdefault(trial["arm"], []).append(found["overall"][metric]["value"])
-        hits = sum(group["value"] * group["examples"] for group in of.values())
-        examples = sum(group["examples"] for group in of.values())
-        groups.setdefault(trial["arm"], []).append(hits / examples)
-    return overall, groups
-
-
-def _points(values: list[float]) -> str:
-    found = Estimate.of(values)
-    return f"{100 * found.mean:.1f} ± {100 * (found.deviation or 0):.1f}"
-
-
-def _gap(values: list[float], others: list[float]) -> str:
-    found = difference(values, others)
-    if found.low is None or found.high is None:
-        return f"{100 * found.mean:+.1f}"
-    text = f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
-    return f"**{text}**" if found.low > 0 or found.high < 0 else text
 
 
 def _smollm(result: Json) -> str:

@@ -109,7 +109,7 @@ def _whole(path: Path) -> Any:
             with explained(f"{path}/{key}") if remote else nullcontext():
                 found = await super().get(key, *args, **more)
             if found is None and "/c/" in key:
-                again = "copy the artifact again" if remote else "build the artifact again"
+                again = "copy the artifact again" if remote else "build it again with --force"
                 raise ArtifactError(f"{path}/{key} is missing", fix=again)
             return found
 

@@ -78,10 +78,12 @@ def report(stats: dict[str, Any], shape: Shape, reporter: Reporter) -> None:
     ours, chance = stats["plan"], stats["random"]
     about = "about " if "most_rows" in stats else ""
     batch = round(stats["examples"] / stats["steps"]) if about else shape.batch
+    ranks = f"{shape.ranks} ranks" if shape.ranks > 1 else "one rank"
     reporter.message(
-        f"{shape.examples:,} examples over {shape.ranks} ranks: {stats['steps']:,} steps of "
+        f"{shape.examples:,} examples over {ranks}: {stats['steps']:,} steps of "
         f"{about}{batch} an epoch"
     )
+    alone = ("clusters_per_batch", "batch_variance")  # the others compare ranks
     for name, title in (
         ("shared_cluster", "two ranks on one cluster in a step"),
         ("padded_ratio_mean", "tokens of the fullest rank over the mean"),
@@ -90,7 +92,7 @@ def report(stats: dict[str, Any], shape: Shape, reporter: Reporter) -> None:
         ("rank_cosine", "cosine between ranks in a step, what all share aside"),
         ("batch_variance", "variance of a batch's mean signature"),
     ):
-        if name not in ours:
+        if name not in ours or (shape.ranks == 1 and name not in alone):
             continue
         number = "{:.2f}" if name == "clusters_per_batch" else "{:.4f}"
         reporter.message(

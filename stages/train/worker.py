@@ -131,10 +131,10 @@ def quieten() -> None:
 
 
 def _opening(allocation: Allocation, loop: Loop, used: dict[str, Any]) -> str:
+    ranks = f"{allocation.ranks} {used['device']} rank{'s' * (allocation.ranks > 1)}"
     return (
-        f"training {used['weights'] / 1e6:,.1f} M weights in {used['dtype']} on {allocation.ranks} "
-        f"{used['device']} ranks, ZeRO {used['zero_stage']}: {allocation.steps:,} steps of "
-        f"{allocation.batch:,.6g} examples"
+        f"training {used['weights'] / 1e6:,.1f} M weights in {used['dtype']} on {ranks}, "
+        f"ZeRO {used['zero_stage']}: {allocation.steps:,} steps of {allocation.batch:,.6g} examples"
     )
 
 

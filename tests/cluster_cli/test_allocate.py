@@ -38,6 +38,18 @@ def test_writes_a_plan_and_says_so_on_stderr(
     assert allocation.epochs == 2
 
 
+def test_one_rank_is_not_compared_with_others(
+    selection: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = str(selection.parent / "one")
+    assert (
+        run(["allocate", str(selection), "--ranks", "1", "--micro-batch", "4", "-o", output]) == 0
+    )
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "40 examples over one rank: 10 steps of 4 an epoch"
+    assert [line.split(":")[0] for line in lines[1:]] == ["clusters in a step"]
+
+
 def test_json_prints_the_manifest(selection: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = str(selection.parent / "a")
     assert run(["allocate", str(selection), "--ranks", "4", "-o", output, "--json"]) == 0

@@ -88,6 +88,14 @@ def test_how_the_data_are_read_is_kept(here: Path) -> None:
     assert (score["limit"], score["on-bad-row"]) == (1, "skip")
 
 
+def test_rows_that_are_left_out_are_counted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny.write_jsonl(here / "some.jsonl", [*tiny.questions(3), {"question": "no answer"}])
+    assert run(["init", "some.jsonl", "--on-bad-row", "skip"]) == 0
+    assert capsys.readouterr().err.splitlines()[0] == (
+        "3 rows have the shape qa; 1 cannot be used and are left out"
+    )
+
+
 def test_paths_are_seen_from_the_files_folder(here: Path) -> None:
     tiny.write_jsonl(here / "train.jsonl", tiny.questions(3))
     (here / "base").mkdir()

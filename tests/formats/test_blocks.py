@@ -25,7 +25,7 @@ def test_a_block_that_is_not_there_is_an_error(folder: Path) -> None:
     assert blocks.read(group, "loss", slice(0, 8)).tolist() == [0.0] * 8
     with pytest.raises(ArtifactError) as caught:
         blocks.read(group, "loss")
-    assert str(caught.value) == (f"{folder}/loss/c/2 is missing; build the artifact again")
+    assert str(caught.value) == (f"{folder}/loss/c/2 is missing; build it again with --force")
 
 
 def test_half_an_artifact_reads_as_its_fill_value_where_nothing_stands(folder: Path) -> None:

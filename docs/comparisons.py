@@ -1,0 +1,187 @@
+"""Tables of what `cluster-cli compare` found, from the files that `docs/keep.py` has kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from measurements import RESULTS, read, table
+
+sys.path[:0] = [str(RESULTS.parents[1]), str(RESULTS.parents[1] / "examples" / "practice_bank")]
+
+from generate import SKILLS  # noqa: E402
+
+from formats.evaluation import LOSSES  # noqa: E402
+from stages.compare.statistics import Estimate, difference  # noqa: E402
+
+Json = dict[str, Any]
+_RAREST = list(SKILLS)[10:]
+_FREQUENT = ("-", "+", "*", "/", "- +", "+ +")  # operators of word problems with 100 rows and more
+_ASKED = ("information", "symptoms", "treatment", "inheritance", "frequency", "genetic changes")
+_BANK = (
+    "skill",
+    lambda skill: skill in _RAREST,
+    f"the six rarest skills, {', '.join(_RAREST)}",
+)
+
+
+class Compared(NamedTuple):
+    """How a comparison is shown: what it is of, its groups, and which of them are rare."""
+
+    title: str
+    about: str
+    column: str
+    is_rare: Callable[[str], bool]
+    rare: str
+
+
+COMPARED = {
+    "bank": Compared(
+        "Practice bank",
+        "`make bench`: 12,000 rows with a long tail, 31 %, 3 epochs each, rows and dev rows other than "
+        "those the defaults were chosen on",
+        *_BANK,
+    ),
+    "bank_large": Compared(
+        "Practice bank, three times the rows",
+        "`make bench ROWS=36000`: the same lessons, so that each is repeated more often",
+        *_BANK,
+    ),
+    "words": Compared(
+        "Word problems",
+        "`make bench-words` with `svamp/train.csv`: 2,218 rows, 500 dev rows, 31 %, 6 epochs each, a story "
+        "model of 260 thousand parameters that learns to write the equation",
+        "operators",
+        lambda operators: operators not in _FREQUENT,
+        "equations whose operators fewer than 100 rows have",
+    ),
+    "medquad": Compared(
+        "MedQuAD",
+        "SmolLM2-135M, 800 rows cut to 128 tokens, 160 dev rows, 31 %, one epoch each in bfloat16 at "
+        "learning rate 1e-4",
+        "qtype",
+        lambda qtype: qtype not in _ASKED,
+        "questions other than of the six most frequent types",
+    ),
+}
+
+
+def tables() -> Iterator[str]:
+    """For the README: every comparison's table, and what was said of the method itself."""
+    for how, found in _kept():
+        about_us = [s for s in found["verdicts"] if s.startswith("cluster: ")]
+        yield _table(found, how) + "\n" + "".join(f"* {sentence}\n" for sentence in about_us)
+
+
+def section() -> str:
+    """For the measurements: everything that the comparisons said, and the learning curve."""
+    parts = [
+        "## Comparisons, sentence by sentence\n\nThe tables are in the [README](../README.md).\n"
+    ]
+    for how, found in _kept():
+        sentences = "".join(f"* {sentence}\n" for sentence in found["verdicts"])
+        parts.append(f"**{how.title}**, {found['params']['seeds']} seeds:\n\n{sentences}")
+    if (RESULTS / "comparison_curve.json").exists():
+        parts.append(_curve(read("comparison_curve")))
+    if (RESULTS / "comparison_steps.json").exists():
+        parts.append(_steps(read("comparison_steps")))
+    return "\n".join(parts)
+
+
+def _kept() -> Iterator[tuple[Compared, Json]]:
+    for name, how in COMPARED.items():
+        if (RESULTS / f"comparison_{name}.json").exists():
+            yield how, read(f"comparison_{name}")
+
+
+def _table(result: Json, how: Compared) -> str:
+    """Arms beside one another; the losing ones too."""
+    metric = result["params"]["metric"]
+    loss = metric in LOSSES
+    rows = [["arm", "rows", metric, "against random", "rare", "against random", "net saving"]]
+    overall, groups = by_seed(result, metric, how)
+    for arm in result["arms"]:
+        name, net = arm["arm"], arm.get("savings", {}).get("net_share")
+        figures: list[str] = []
+        for of in (overall, groups):
+            gap = "" if name == "random" else _gap(of[name], of["random"], loss)
+            figures += [_level(of[name], loss), gap]
+        rows.append([name, f"{arm['rows']:,}", *figures, "" if net is None else f"{net:+.0%}"])
+    figure, unit = (
+        ("answer loss on dev rows in nats", "")
+        if loss
+        else ("accuracy to the letter on dev rows in percent", " in points")
+    )
+    return (
+        f"**{how.title}, {result['params']['seeds']} seeds** ({how.about}; {figure}, mean and standard "
+        f"deviation over seeds; differences{unit} with their 95 % interval, paired over seeds, one arm at "
+        f"a time, in bold where it leaves out zero; rare: {how.rare}):\n\n" + table(*rows)
+    )
+
+
+def by_seed(
+    result: Json, metric: str, how: Compared
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """By arm, one figure per seed: over all dev rows, and over those of rare groups."""
+    overall: dict[str, list[float]] = {}
+    groups: dict[str, list[float]] = {}
+    for trial in sorted(result["trials"], key=lambda trial: trial["seed"]):
+        found = trial["results"]
+        of = [v[metric] for name, v in found["by"][how.column].items() if how.is_rare(name)]
+        overall.setdefault(trial["arm"], []).append(found["overall"][metric]["value"])
+        total = sum(group["value"] * group["examples"] for group in of)
+        groups.setdefault(trial["arm"], []).append(total / sum(group["examples"] for group in of))
+    return overall, groups
+
+
+def _level(values: list[float], loss: bool) -> str:
+    found = Estimate.of(values)
+    scale, digits = (1, 3) if loss else (100, 1)
+    return f"{scale * found.mean:.{digits}f} ± {scale * (found.deviation or 0):.{digits}f}"
+
+
+def _gap(values: list[float], others: list[float], loss: bool) -> str:
+    found = difference(values, others)
+    scale, digits = (1, 3) if loss else (100, 1)
+    mean = f"{scale * found.mean:+.{digits}f}"
+    if found.low is None or found.high is None:
+        return mean
+    text = f"{mean} ({scale * found.low:+.{digits}f} to {scale * found.high:+.{digits}f})"
+    return f"**{text}**" if found.low > 0 or found.high < 0 else text
+
+
+def _curve(result: Json) -> str:
+    """Quality by fraction, and the fraction that is nearly as good as everything."""
+    curves = {curve["arm"]: curve for curve in result["curves"]}
+    fractions = next(iter(curves.values()))["fractions"]
+    rows = [["arm", *(f"{fraction:.0%}" for fraction in fractions), "99 % of full from"]]
+    for name, curve in curves.items():
+        needed = curve["needed"]
+        said = f"{needed['mean']:.0%}"
+        if needed["low"] is not None:
+            said += f" ({max(0.0, needed['low']):.0%} to {min(1.0, needed['high']):.0%})"
+        rows.append([name, *(f"{100 * value:.1f}" for value in curve["quality"]), said])
+    return (
+        f"**Learning curve**, the practice bank of `make bench`, {result['params']['seeds']} seeds: "
+        "accuracy over all dev rows by the part of the rows that was trained on, at equal epochs.\n\n"
+        + table(*rows)
+        + "\n"
+        + "".join(
+            f"* {sentence}\n" for sentence in result["verdicts"] if "full quality" in sentence
+        )
+    )
+
+
+def _steps(result: Json) -> str:
+    """Fewer rows or fewer steps?"""
+    rows = [["arm", "rows", "steps", result["params"]["metric"]]]
+    for arm in result["arms"]:
+        quality = arm["quality"][result["params"]["metric"]]
+        rows.append(
+            [arm["arm"], f"{arm['rows']:,}", f"{arm['steps']:,}", _level(quality["values"], False)]
+        )
+    return (
+        "**Fewer rows, or fewer steps?** The same bank; `+steps` trains on its part for as many steps as "
+        f"all rows take, {result['params']['seeds']} seeds:\n\n" + table(*rows)
+    )
