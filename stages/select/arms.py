@@ -6,16 +6,19 @@ Examples to be included come first in every order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
 from formats.clusters import Clusters
 from stages.select import greedy, vectors
 from stages.select.budget import Choose
+from stages.select.members import outliers
 from stages.select.pool import Pool
 from stages.select.quotas import quotas
 from stages.select.settings import Settings
+
+PART = 2_048  # members of a cluster that a greedy order looks at together, at most
 
 
 def everything(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
@@ -65,7 +68,8 @@ def k_centre(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
     candidates = np.flatnonzero(pool.distinct)
     unit_UD = vectors.load(clusters, pool, settings.signatures)
     stream = greedy.k_centre(unit_UD, np.flatnonzero(pool.must[candidates]).tolist())
-    return _lazily(candidates, stream, _repeats(pool, np.arange(len(pool))))
+    found = (int(candidates[at]) for at in stream)
+    return _lazily(found, _repeats(pool, np.arange(len(pool))))
 
 
 def facility(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
@@ -83,24 +87,45 @@ def tagcos(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
 
 
 def inside_clusters(
-    clusters: Clusters, pool: Pool, settings: Settings, quota: str, order: str
+    clusters: Clusters,
+    pool: Pool,
+    settings: Settings,
+    quota: str,
+    order: str,
+    *,
+    scaled: bool = False,
 ) -> Choose:
     """Quotas over clusters, and inside each (of each stratum) a greedy order of ``greedy.ORDERS``.
 
     Distinct contents come first; duplicates fill what is left of the budget, by the same quotas.
+
+    Args:
+        clusters: the map.
+        pool: what there is.
+        settings: ``signatures``, ``min_per_cluster``; where scaled also ``trim`` and ``seed``.
+        quota: of ``quotas.QUOTAS``.
+        order: of ``greedy.ORDERS``.
+        scaled: at a cost that is linear in the rows, with narrowed signatures and by turns over parts of
+            a large cluster; and outliers come after all other distinct contents.
     """
-    unit_UD = vectors.load(clusters, pool, settings.signatures)
+    unit_UD = vectors.load(clusters, pool, settings.signatures, narrow=scaled)
     candidates = np.flatnonzero(pool.distinct)
     if order == "pursuit":  # the only one that looks at lengths
         unit_UD *= pool.norm[candidates][:, None]
-
+    must_U, key_U = pool.must[candidates], pool.random_order(settings.seed)[candidates]
+    odd_U = outliers(pool, settings.trim if scaled else 0.0)[candidates] & ~must_U
+    most = PART if scaled else len(candidates)
     cell_P = pool.cell
 
+    def ordered(own: np.ndarray) -> Iterator[int]:
+        turns = greedy.by_turns(order, unit_UD[own], must_U[own], key_U[own], most)
+        return (int(candidates[own[at]]) for at in turns)
+
     def chooser(cell: int) -> Choose:
-        own = np.flatnonzero(cell_P[candidates] == cell)
-        begin = np.flatnonzero(pool.must[candidates[own]]).tolist()
-        stream = greedy.ORDERS[order](unit_UD[own], begin)
-        return _lazily(candidates[own], stream, _repeats(pool, np.flatnonzero(cell_P == cell)))
+        own = cell_P[candidates] == cell
+        usual, odd = np.flatnonzero(own & ~odd_U), np.flatnonzero(own & odd_U)
+        stream = chain(ordered(usual), ordered(odd))
+        return _lazily(stream, _repeats(pool, np.flatnonzero(cell_P == cell)))
 
     choosers = [chooser(cell) for cell in range(pool.count().size)]
     quota_of = quotas(pool, settings, quota, clusters.column("spread"))
@@ -124,13 +149,13 @@ def _repeats(pool: Pool, among: np.ndarray) -> np.ndarray:
     return repeats[np.argsort(pool.copy[repeats], kind="stable")]
 
 
-def _lazily(candidates: np.ndarray, stream: Iterator[int], rest: np.ndarray) -> Choose:
+def _lazily(stream: Iterator[int], rest: np.ndarray) -> Choose:
     """Runs a greedy order only as far as it is asked for, and never twice."""
     known: list[int] = []
 
     def choose(count: int) -> np.ndarray:
         known.extend(islice(stream, max(0, count - len(known))))
-        taken = candidates[np.array(known[:count], dtype=np.int64)]
+        taken = np.array(known[:count], dtype=np.int64)
         return np.concatenate([taken, rest[: count - len(taken)]])
 
     return choose

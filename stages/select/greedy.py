@@ -10,6 +10,7 @@ other are made without one, or in float64 and rounded to what float32 rows can t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice, zip_longest
 
 import numpy as np
 
@@ -90,3 +91,32 @@ def _similarities(unit_nD: np.ndarray) -> np.ndarray:
 
 
 ORDERS = {"diverse": k_centre, "facility": facility, "pursuit": matching_pursuit}
+
+
+def by_turns(
+    order: str, unit_nD: np.ndarray, must_n: np.ndarray, key_n: np.ndarray, most: int
+) -> Iterator[int]:
+    """An order over more examples than it can look at together.
+
+    They are divided at random into parts as equal as can be, and parts give one example each by turns.
+    What a part gives is spread over that part, and so are all together over everything, if less evenly.
+
+    Args:
+        order: of ``ORDERS``.
+        unit_nD: what it looks at.
+        must_n: bool, come first.
+        key_n: unique numbers that say how to divide.
+        most: examples in a part.
+    """
+    count = -(-len(unit_nD) // most)
+    whole = np.arange(len(unit_nD))
+    parts = np.array_split(np.argsort(key_n), count) if count > 1 else [whole][:count]
+    begin = [np.flatnonzero(must_n[part]).tolist() for part in parts]
+    streams = [
+        map(part.__getitem__, ORDERS[order](unit_nD[part], first))
+        for part, first in zip(parts, begin, strict=True)
+    ]
+    for stream, first in zip(streams, begin, strict=True):
+        yield from islice(stream, len(first))
+    for turn in zip_longest(*streams):
+        yield from (int(at) for at in turn if at is not None)

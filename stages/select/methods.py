@@ -42,7 +42,9 @@ class Method:
 def by_cluster(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
     """Balanced over clusters, diverse within them: the published method."""
     if settings.within in ORDERS:
-        return arms.inside_clusters(clusters, pool, settings, settings.quota, settings.within)
+        return arms.inside_clusters(
+            clusters, pool, settings, settings.quota, settings.within, scaled=True
+        )
     order = preference(pool, settings.within, settings.trim, settings.seed)
     quota_of = quotas(pool, settings, settings.quota, clusters.column("spread"))
     return lambda count: take(pool, order, quota_of(count))

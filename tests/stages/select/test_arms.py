@@ -18,6 +18,9 @@ from formats.signatures import DUPLICATE
 from stages.cluster import cluster
 from stages.select import select
 from stages.select.greedy import facility, k_centre, matching_pursuit
+from stages.select.members import outliers
+from stages.select.pool import read_pool
+from stages.select.vectors import Fold, unit
 from tests.synthetic import PUBLISHED, lessons, make_ids, write_clusters, write_signatures
 
 
@@ -132,8 +135,8 @@ def centred(mapped: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_k_centre_arm(mapped: Path, tmp_path: Path) -> None:
-    rows, unit, _ = centred(mapped)
-    expected = sorted(rows[list(k_centre(unit))[:11]].tolist())
+    rows, signs, _ = centred(mapped)
+    expected = sorted(rows[list(k_centre(signs))[:11]].tolist())
     assert rows_of(mapped, tmp_path, method="k-centre", count=11) == expected
     everything = rows_of(mapped, tmp_path, method="k-centre", count=60)
     assert everything == list(range(60))
@@ -141,7 +144,7 @@ def test_k_centre_arm(mapped: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["facility", "tagcos"])
 def test_arms_inside_clusters(mapped: Path, tmp_path: Path, method: str) -> None:
-    rows, unit, label = centred(mapped)
+    rows, signs, label = centred(mapped)
     norm = Clusters.open(mapped / "c.zarr").column("norm")[rows]
     expected: list[int] = []
     size = Clusters.open(mapped / "c.zarr").size
@@ -149,9 +152,9 @@ def test_arms_inside_clusters(mapped: Path, tmp_path: Path, method: str) -> None
     for name, quota in enumerate([14, 7]):
         own = np.flatnonzero(label == name)
         order = (
-            facility(unit[own])
+            facility(signs[own])
             if method == "facility"
-            else matching_pursuit(unit[own] * norm[own][:, None])
+            else matching_pursuit(signs[own] * norm[own][:, None])
         )
         expected += rows[own[list(order)[:quota]]].tolist()
     assert rows_of(mapped, tmp_path, method=method, count=21) == sorted(expected)
@@ -298,15 +301,57 @@ def test_greedy_arms_build_on_what_must_be_included(
 
 
 def test_diverse_members(mapped: Path, tmp_path: Path) -> None:
-    rows, unit, label = centred(mapped)
+    rows, signs, label = centred(mapped)
     expected: list[int] = []
     for name in range(2):
         own = np.flatnonzero(label == name)
-        expected += rows[own[list(k_centre(unit[own]))[:5]]].tolist()
-    given = PUBLISHED | {"within": "diverse"}
+        expected += rows[own[list(k_centre(signs[own]))[:5]]].tolist()
+    given = PUBLISHED | {"within": "diverse", "trim": 0.0}
     assert rows_of(mapped, tmp_path, count=10, **given) == sorted(expected)
     selection = read_selection(tmp_path / "s.jsonl")
     assert selection.weight.sum() == pytest.approx(10)
+
+
+def test_diverse_members_of_a_large_cluster_are_taken_by_turns(
+    mapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of at most 15: a cluster of 38 contents has three, and each gives the start of its order."""
+    monkeypatch.setattr("stages.select.arms.PART", 15)
+    rows, signs, label = centred(mapped)
+    pool = read_pool(Clusters.open(mapped / "c.zarr"))
+    key = dict(zip(pool.row.tolist(), pool.random_order(0).tolist(), strict=True))
+    expected: list[int] = []
+    for name, quota in enumerate([14, 7]):
+        own = np.flatnonzero(label == name)
+        shuffled = own[np.argsort([key[row] for row in rows[own].tolist()])]
+        parts = np.array_split(shuffled, -(-len(own) // 15))
+        assert len(parts) == 3 - name
+        orders = [part[list(k_centre(signs[part]))] for part in parts]
+        turns = [order[at] for at in range(13) for order in orders if at < len(order)]
+        expected += rows[turns[:quota]].tolist()
+    given = {"quota": "proportional", "within": "diverse", "trim": 0.0}
+    assert rows_of(mapped, tmp_path, count=21, **given) == sorted(expected)
+
+
+def test_outliers_come_last_in_diverse_orders(mapped: Path, tmp_path: Path) -> None:
+    clusters = Clusters.open(mapped / "c.zarr")
+    pool = read_pool(clusters)
+    odd = set(pool.row[pool.distinct & outliers(pool, 0.2)].tolist())
+    given = {"quota": "proportional", "within": "diverse", "trim": 0.2}
+    usual = int(pool.distinct.sum()) - len(odd)
+    assert 5 < len(odd) < 30
+    assert not odd & set(rows_of(mapped, tmp_path, count=usual - 10, **given))
+
+
+def test_folded_rows_keep_their_cosines() -> None:
+    """512 of 4,096 numbers: an error of about 1 / sqrt(512) = 0.044 (Charikar et al. 2002)."""
+    rows = unit(unit_rows(60, 4_096, 0) + unit_rows(1, 4_096, 1))  # cosines around one half
+    folded = Fold(4_096, 512)(rows)
+    assert folded.shape == (60, 512)
+    assert np.linalg.norm(folded, axis=1) == pytest.approx(1, abs=1e-5)
+    error = (folded @ folded.T - rows @ rows.T)[np.triu_indices(60, 1)]
+    assert 0.02 < error.std() < 0.06
+    assert np.array_equal(Fold(5, 2)(np.zeros((1, 5), dtype=np.float32)), np.zeros((1, 2)))
 
 
 def test_missing_and_other_signatures(mapped: Path, tmp_path: Path) -> None:
