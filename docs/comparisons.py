@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from measurements import RESULTS, read, table
 
 sys.path[:0] = [str(RESULTS.parents[1]), str(RESULTS.parents[1] / "examples" / "practice_bank")]
 
-from generate import SKILLS  # noqa: E402
+from generate import TAILS  # noqa: E402
 
 from formats.evaluation import LOSSES  # noqa: E402
 from stages.compare.statistics import Estimate, difference  # noqa: E402
 
 Json = dict[str, Any]
-_RAREST = list(SKILLS)[10:]
+_RAREST = list(TAILS["long"])[10:]
 _FREQUENT = ("-", "+", "*", "/", "- +", "+ +")  # operators of word problems with 100 rows and more
 _ASKED = ("information", "symptoms", "treatment", "inheritance", "frequency", "genetic changes")
 _BANK = (
     "skill",
     lambda skill: skill in _RAREST,
     f"the six rarest skills, {', '.join(_RAREST)}",
+    TAILS["long"],
 )
 
 
 class Compared(NamedTuple):
-    """How a comparison is shown: what it is of, its groups, and which of them are rare."""
+    """How a comparison is shown: what it is of, its groups, and which of them are rare.
+
+    Where dev rows are spread evenly over groups, ``shares`` says how frequent each is in the pool.
+    """
 
     title: str
     about: str
     column: str
     is_rare: Callable[[str], bool]
     rare: str
+    shares: Mapping[str, float] = {}
 
 
 COMPARED = {
@@ -99,20 +104,23 @@ def _table(result: Json, how: Compared) -> str:
     """Arms beside one another; the losing ones too."""
     metric = result["params"]["metric"]
     loss = metric in LOSSES
-    rows = [["arm", "rows", metric, "against random", "rare", "against random", "net saving"]]
-    overall, groups = by_seed(result, metric, how)
+    views = {
+        "all groups alike" if how.shares else metric: _over(result, metric, how, lambda _: True),
+        **({"as frequent as in the pool": _over(result, metric, how)} if how.shares else {}),
+        "rare": _over(result, metric, how, how.is_rare),
+    }
+    rows = [["arm", "rows", *(title for view in views for title in (view, "against random"))]]
+    rows[0].append("net saving")
     for arm in result["arms"]:
         name, net = arm["arm"], arm.get("savings", {}).get("net_share")
         figures: list[str] = []
-        for of in (overall, groups):
+        for of in views.values():
             gap = "" if name == "random" else _gap(of[name], of["random"], loss)
             figures += [_level(of[name], loss), gap]
         rows.append([name, f"{arm['rows']:,}", *figures, "" if net is None else f"{net:+.0%}"])
-    figure, unit = (
-        ("answer loss on dev rows in nats", "")
-        if loss
-        else ("accuracy to the letter on dev rows in percent", " in points")
-    )
+    figure, unit = "answer loss on dev rows in nats", ""
+    if not loss:
+        figure, unit = "accuracy to the letter on dev rows in percent", " in points"
     return (
         f"**{how.title}, {result['params']['seeds']} seeds** ({how.about}; {figure}, mean and standard "
         f"deviation over seeds; differences{unit} with their 95 % interval, paired over seeds, one arm at "
@@ -120,19 +128,20 @@ def _table(result: Json, how: Compared) -> str:
     )
 
 
-def by_seed(
-    result: Json, metric: str, how: Compared
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """By arm, one figure per seed: over all dev rows, and over those of rare groups."""
-    overall: dict[str, list[float]] = {}
-    groups: dict[str, list[float]] = {}
+def _over(
+    result: Json, metric: str, how: Compared, of: Callable[[str], bool] | None = None
+) -> dict[str, list[float]]:
+    """By arm, one figure per seed: over the dev rows of some groups, or of all, groups by their shares."""
+    found: dict[str, list[float]] = {}
     for trial in sorted(result["trials"], key=lambda trial: trial["seed"]):
-        found = trial["results"]
-        of = [v[metric] for name, v in found["by"][how.column].items() if how.is_rare(name)]
-        overall.setdefault(trial["arm"], []).append(found["overall"][metric]["value"])
-        total = sum(group["value"] * group["examples"] for group in of)
-        groups.setdefault(trial["arm"], []).append(total / sum(group["examples"] for group in of))
-    return overall, groups
+        groups = trial["results"]["by"][how.column]
+        weights = {
+            name: group[metric]["examples"] * of(name) if of else how.shares[name]
+            for name, group in groups.items()
+        }
+        total = sum(weight * groups[name][metric]["value"] for name, weight in weights.items())
+        found.setdefault(trial["arm"], []).append(total / sum(weights.values()))
+    return found
 
 
 def _level(values: list[float], loss: bool) -> str:

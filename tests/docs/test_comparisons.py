@@ -55,6 +55,17 @@ def test_a_table_pairs_seeds_and_marks_what_differs(
     assert "rare: kind b" in lines[0]
 
 
+def test_groups_count_by_their_shares_of_the_pool(comparisons: Any, result: dict[str, Any]) -> None:
+    shares = {"a": 90.0, "b": 10.0}
+    how = comparisons.Compared("Toys", "two kinds", "kind", lambda kind: kind == "b", "b", shares)
+    head, _, random, *_ = comparisons._table(result, how).splitlines()[2:]
+    assert head.startswith(
+        "| arm | rows | all groups alike | against random | as frequent as in the pool |"
+    )
+    # 0.9 * 0.6 + 0.1 * 0.3, and with 0.5: 57 and 59.
+    assert random.startswith("| random | 31 | 55.0 ± 3.5 |  | 58.0 ± 1.4 |  | 40.0 ± 14.1 |")
+
+
 def test_every_comparison_that_is_kept_is_shown(comparisons: Any) -> None:
     kept = {
         file.stem.removeprefix("comparison_") for file in DOCS.glob("results/comparison_*.json")
