@@ -308,32 +308,40 @@ def _allocation(found: Json) -> str:
 
 
 def _gradient_quality(found: Json) -> str:
-    spaces = {"signatures": "signatures", "exact": "exact gradients"}
-    batches = sorted({line["batch"] for line in found["exact"]})
-    rows = [["strategy", *(f"{spaces[s]}, {b} rows" for s in spaces for b in batches)]]
-    value = {(s, x["strategy"], x["batch"]): x["by_seed"] for s in spaces for x in found[s]}
-    strategies = list(dict.fromkeys(line["strategy"] for line in found["exact"]))
-    for strategy in strategies:
-        cells = [f"{fmean(value[s, strategy, b]):.2f}" for s in spaces for b in batches]
-        rows.append([strategy, *cells])
-    raced = found["training"]
-    race = [["strategy", "steps to the same loss, by seed", "loss at the end, by seed"]]
-    for line in raced["results"]:
-        steps = ", ".join("never" if x is None else f"{x:.0f}" for x in line["steps"])
-        ends = ", ".join(f"{curve[-1][1]:.4f}" for curve in line["curves"])
-        race.append([line["strategy"], steps, ends])
+    parts = [_followed("the practice bank", found)]
+    if (RESULTS / "gradient_quality_words.json").exists():
+        parts.append(_followed("word problems", read("gradient_quality_words")))
     return (
         "## How well does a step follow the full gradient, and does it matter?\n\n"
-        "Variance of the step's weighted gradient around the whole selection's, random order = 1: the "
-        f"practice bank, {found['rows']} selected rows, {found['ranks']} ranks, accumulation "
-        f"{found['accumulation']}, mean over {len(found['exact'][0]['by_seed'])} plans. Exact gradients "
-        "and signatures agree. Keeping clusters apart and matching lengths makes a step *less* like the "
-        "whole than a plain shuffle does; `--strategy balanced` makes it much more like it.\n\n"
-        + table(*rows)
-        + "\nIt did not train better for that. Steps until the weighted loss of the selection reaches "
-        f"{raced['target']:.4f}, where the worst of the random orders ends (batch {raced['batch']}, "
-        f"{raced['epochs']} epochs); no strategy differs from another beyond its seeds, so the default "
-        "stays the one that keeps ranks apart and lengths matched:\n\n" + table(*race)
+        "Variance of the step's weighted gradient around the whole selection's, random order = 1. Exact "
+        "gradients and signatures agree. Keeping clusters apart and matching lengths makes a large step "
+        "*less* like the whole than a plain shuffle does; `--strategy balanced` makes it much more like "
+        "it. It did not train better for that: steps until the weighted loss of the selection reaches the "
+        "one at which the worst of the random orders ends. No strategy differs from another beyond its "
+        "seeds, so the default stays the one that keeps ranks apart and lengths matched.\n\n"
+        + "\n".join(parts)
+    )
+
+
+def _followed(what: str, found: Json) -> str:
+    """Variances and the race of one selection."""
+    spaces = {"signatures": "signatures", "exact": "exact gradients"}
+    batches = sorted({line["batch"] for line in found["exact"]})
+    head = ["strategy", *(f"{spaces[s]}, {b} rows" for s in spaces for b in batches)]
+    raced = found["training"]
+    head += [f"steps to a loss of {raced['target']:.4f}, by seed", "loss at the end, by seed"]
+    value = {(s, x["strategy"], x["batch"]): x["by_seed"] for s in spaces for x in found[s]}
+    rows = [head]
+    for line in raced["results"]:
+        strategy = line["strategy"]
+        cells = [f"{fmean(value[s, strategy, b]):.2f}" for s in spaces for b in batches]
+        steps = ", ".join("never" if x is None else f"{x:.0f}" for x in line["steps"])
+        ends = ", ".join(f"{curve[-1][1]:.4f}" for curve in line["curves"])
+        rows.append([strategy, *cells, steps, ends])
+    return (
+        f"**{what[0].upper()}{what[1:]}**, {found['rows']} selected rows, {found['ranks']} ranks, "
+        f"accumulation {found['accumulation']}, mean over {len(found['exact'][0]['by_seed'])} plans; the "
+        f"race at batch {raced['batch']} over {raced['epochs']} epochs:\n\n{table(*rows)}"
     )
 
 
