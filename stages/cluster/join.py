@@ -20,15 +20,17 @@ from stages.cluster.fit import fit, parts
 
 _NARROW = 512  # numbers a row is projected to where only the grouping of rows is looked for
 _PER_FINE = 8  # rows a fine cluster must have on average
-_FINE, _MOST = 512, 1_024  # fine clusters, at least and at most
-_TIMES = 4  # so many fine clusters for each that is wanted
+_FINE = 512  # fine clusters, at least
+_TIMES, _MOST = 4, 1_024  # so many for each cluster that is wanted, up to a limit
+_LESSON = 32  # and one for so many rows: a smaller lesson may be lost in a fine cluster of others
 _WORTH = 2  # with fewer for each, joining them changes next to nothing
 _ITERATIONS = 30
 
 
 def fine_number(rows: int, clusters: int = 1) -> int:
     """How many fine clusters so many rows afford, when so many clusters are wanted."""
-    return min(max(_TIMES * clusters, _FINE), rows // _PER_FINE, _MOST)
+    wanted = max(_FINE, min(_TIMES * clusters, _MOST), rows // _LESSON)
+    return min(wanted, rows // _PER_FINE)
 
 
 def fit_joined(

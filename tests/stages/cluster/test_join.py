@@ -54,10 +54,11 @@ def test_few_rows_are_left_to_k_means() -> None:
     assert joined.tobytes() == fit(part_SD, weight_S, 7, 3, tries=2).tobytes()
 
 
-def test_fine_clusters_are_four_for_each_within_bounds() -> None:
-    assert fine_number(100_000, 10) == 512
-    assert fine_number(100_000, 200) == 800
-    assert fine_number(100_000, 1_000) == 1_024
+def test_fine_clusters_are_four_for_each_and_one_for_32_rows_within_bounds() -> None:
+    assert fine_number(10_000, 10) == 512
+    assert fine_number(10_000, 200) == 800
+    assert fine_number(10_000, 1_000) == 1_024
+    assert fine_number(50_000, 10) == 1_562
     assert fine_number(800, 100) == 100
 
 
