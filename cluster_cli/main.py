@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -149,6 +150,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code (DESIGN section 8)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _raise_again
     # Waiting threads that spin bring two processes on one machine to a standstill: measured, a training
     # step of a tiny model took 25 times as long beside another one, and 1.1 times without spinning.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -213,3 +215,15 @@ def _broken_pipe() -> int:
 
 def _terminate(number: int, frame: Any) -> NoReturn:
     raise SystemExit(TERMINATED)
+
+
+def _raise_again(lost: Any) -> None:
+    """A signal that arrives while an object is finalised raises there, where Python prints it and goes
+    on: seen when a model was freed between two trainings of `compare`. It is raised again a little later.
+    """
+    handlers = {SystemExit: _terminate, KeyboardInterrupt: signal.default_int_handler}
+    if lost.exc_type not in handlers or threading.current_thread() is not threading.main_thread():
+        sys.__unraisablehook__(lost)
+        return
+    signal.signal(signal.SIGALRM, handlers[lost.exc_type])
+    signal.setitimer(signal.ITIMER_REAL, 0.05)

@@ -182,3 +182,27 @@ def test_version_names_the_program_and_what_it_builds_on() -> None:
     assert lines[1] == "python {}.{}.{}".format(*sys.version_info)
     assert {f"numpy {numpy.__version__}", f"zarr {zarr.__version__}"} <= set(lines)
     assert [line.split()[0] for line in lines[2:]] == [*PACKAGES]
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_while_an_object_is_finalised_is_not_lost(name: str, code: int) -> None:
+    """Python prints an exception of a finaliser and goes on; here it would go on for a minute."""
+    script = f"""
+import os, signal, sys, time
+from cluster_cli import main
+
+class Freed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0.1)
+
+def work(**_):
+    freed = Freed()
+    del freed
+    time.sleep(60)
+
+main.cli.main = work
+sys.exit(main.run([]))
+"""
+    words = [sys.executable, "-c", script]
+    assert subprocess.run(words, capture_output=True, timeout=40, check=False).returncode == code
