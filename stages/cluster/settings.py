@@ -11,7 +11,7 @@ from formats.artifacts import Header
 from formats.errors import SettingError
 from formats.places import place
 
-STAGE_VERSION = 3
+STAGE_VERSION = 4
 SAMPLE = 50_000
 MEMORY = 2 << 30  # bytes
 ROUNDS = 1
