@@ -5,8 +5,8 @@ RUN    := $(VENV)/bin/python
 WORK   ?= work
 SEEDS  ?= 5
 ROWS   ?= 12000
-ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,cluster-head,cluster-equal
-WORDS  := full,random,cluster,cluster-published,cluster-weighted,embedding,cluster-head
+ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,cluster-head,cluster-equal,cluster-balanced-order
+WORDS  := full,random,cluster,cluster-published,cluster-weighted,embedding,cluster-head,cluster-balanced-order
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-smollm test test-slow smoke bench bench-words lint format docs clean
@@ -41,7 +41,7 @@ test-slow: install  ## the tests that take minutes each
 smoke: install  ## the demo at its smallest size
 	$(RUN) examples/practice_bank/demo.py --smoke --work $(WORK)/smoke
 
-bench: install  ## README's table of the practice bank: nine selections, five seeds (40 minutes; ARMS=, SEEDS=, ROWS=)
+bench: install  ## README's table of the practice bank: ten arms, five seeds (40 minutes; ARMS=, SEEDS=, ROWS=)
 	mkdir -p $(WORK)/bench
 	cp examples/practice_bank/cluster.toml $(WORK)/bench/
 	$(RUN) examples/practice_bank/generate.py --rows $(ROWS) --dev 1600 --seed 1 -o $(WORK)/bench
