@@ -16,6 +16,7 @@ def section() -> str:
     parts = [
         _bank(read("practice_bank")),
         *comparisons.tables(),
+        "Times of these comparisons were taken on a machine busy with other work: net savings are rough.\n",
         _smollm(read("smollm")),
         _fidelity(read("fidelity")),
     ]
