@@ -17,16 +17,16 @@ from formats.errors import SettingError
 from stages.select.pool import Pool
 from stages.select.settings import Settings
 
-QUOTAS = ("equal", "proportional", "sqrt", "mixed", "neyman")
+QUOTAS = ("equal", "proportional", "sqrt", "neyman")
 
 
 def appetites(quota: str, size_K: np.ndarray, spread_K: np.ndarray) -> np.ndarray:
     """What quotas grow with, (K) float64, positive.
 
     Args:
-        quota: ``equal`` (the published method), ``proportional``, ``sqrt`` of the size, ``mixed`` (half
-            of the budget equally, half in proportion), or ``neyman``: size times spread, which
-            minimises the variance of the weighted mean gradient at a given budget (Neyman 1934).
+        quota: ``equal`` (the published method), ``proportional``, ``sqrt`` of the size, or ``neyman``:
+            size times spread, which minimises the variance of the weighted mean gradient at a given
+            budget (Neyman 1934).
         size_K: rows of each cluster, duplicates counted.
         spread_K: root mean square distance of its signatures to their mean.
 
@@ -40,8 +40,6 @@ def appetites(quota: str, size_K: np.ndarray, spread_K: np.ndarray) -> np.ndarra
         return size_K
     if quota == "sqrt":
         return np.sqrt(size_K)
-    if quota == "mixed":
-        return size_K / size_K.mean() + 1
     if quota == "neyman":
         # A cluster without spread is known from one example; a tiny appetite keeps the sum positive.
         largest = float(spread_K.max()) or 1.0

@@ -99,7 +99,7 @@ def test_dev_rows_that_are_training_rows_are_refused(
         stream.write(json.dumps(tiny.questions(5)[4]) + "\n")
     assert fails(capsys) == (
         "error: 1 of 9 rows of the evaluation data are among the training data (the first: "
-        f"{folder}/dev.jsonl:9); take them out of one of the two: rows seen in training say nothing "
+        "dev.jsonl:9); take them out of one of the two: rows seen in training say nothing "
         "about others"
     )
 
