@@ -41,14 +41,14 @@ test-slow: install  ## the tests that take minutes each
 smoke: install  ## the demo at its smallest size
 	$(RUN) examples/practice_bank/demo.py --smoke --work $(WORK)/smoke
 
-bench: install  ## README's table of the practice bank: ten arms, five seeds (40 minutes; ARMS=, SEEDS=, ROWS=)
+bench: install  ## README's table of the practice bank: ten arms, five seeds (40 minutes; ARMS=, SEEDS=, ROWS=, FRACTIONS=)
 	mkdir -p $(WORK)/bench
 	cp examples/practice_bank/cluster.toml $(WORK)/bench/
 	$(RUN) examples/practice_bank/generate.py --rows $(ROWS) --dev 1600 --seed 1 -o $(WORK)/bench
 	$(RUN) examples/practice_bank/base_model.py -o $(WORK)/bench/base
 	cd $(WORK)/bench && $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl \
 	  --by skill --metric verbatim --generate --max-new-tokens 24 --seeds $(SEEDS) --arms $(ARMS) \
-	  -o comparison
+	  $(addprefix --fraction ,$(FRACTIONS)) -o comparison
 
 bench-words: install  ## README's table of word problems: make bench-words DATA=svamp/train.csv MODEL=stories260k
 	@test -n "$(DATA)" -a -n "$(MODEL)" || \

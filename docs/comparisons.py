@@ -50,8 +50,8 @@ COMPARED = {
     ),
     "bank_large": Compared(
         "Practice bank, three times the rows",
-        "`make bench ROWS=36000`: the same lessons, each repeated more often; the number of fine "
-        "clusters was raised after a first look at seed 0 of these rows",
+        "`make bench ROWS=36000 ARMS=full,random,cluster SEEDS=2`: the same lessons, each repeated "
+        "more often; the number of fine clusters was raised after a first look at seed 0 of these rows",
         *_BANK,
     ),
     "words": Compared(
@@ -174,7 +174,8 @@ def _curve(result: Json) -> str:
         rows.append([name, *(f"{100 * value:.1f}" for value in curve["quality"]), said])
     return (
         f"**Learning curve**, the practice bank of `make bench`, {result['params']['seeds']} seeds: "
-        "accuracy over all dev rows by the part of the rows that was trained on, at equal epochs.\n\n"
+        "accuracy over all dev rows by the part of the rows that was trained on, at equal epochs "
+        "(`make bench ARMS=full,random,cluster SEEDS=3 FRACTIONS='0.1 0.2 0.31 0.5'`).\n\n"
         + table(*rows)
         + "\n"
         + "".join(
