@@ -56,8 +56,8 @@ COMPARED = {
     ),
     "words": Compared(
         "Word problems",
-        "`make bench-words SEEDS=3` with `svamp/train.csv`: 2,218 rows, 500 dev rows, 31 %, 6 epochs each, a "
-        "story model of 260 thousand parameters that learns to write the equation",
+        "`make bench-words SEEDS=3` with `svamp/train.csv`: 2,218 rows, 500 dev rows, 31 %, 6 epochs each, "
+        "a story model of 260 thousand parameters that learns to write the equation",
         "operators",
         lambda operators: operators not in _FREQUENT,
         "equations whose operators fewer than 100 rows have",
