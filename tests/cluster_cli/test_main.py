@@ -201,6 +201,7 @@ def work(**_):
     del freed
     time.sleep(60)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs are started without it
 main.cli.main = work
 sys.exit(main.run([]))
 """
