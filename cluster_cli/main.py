@@ -219,7 +219,7 @@ def _terminate(number: int, frame: Any) -> NoReturn:
 
 def _raise_again(lost: Any) -> None:
     """A signal that arrives while an object is finalised raises there, where Python prints it and goes
-    on: seen when a model was freed between two trainings of `compare`. It is raised again a little later.
+    on, as may happen when a model is freed between two trainings. It is raised again a little later.
     """
     handlers = {SystemExit: _terminate, KeyboardInterrupt: signal.default_int_handler}
     if lost.exc_type not in handlers or threading.current_thread() is not threading.main_thread():
