@@ -6,6 +6,9 @@ WORK   ?= work
 SEEDS  ?= 5
 ROWS   ?= 12000
 ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,cluster-head,cluster-equal,cluster-balanced-order
+# What both comparisons of the README have in common, run in a folder of its own.
+COMPARE = $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --metric verbatim --generate \
+          --seeds $(SEEDS) -o comparison
 WORDS  := full,random,cluster,cluster-published,cluster-weighted,embedding,cluster-head,cluster-balanced-order
 
 .DEFAULT_GOAL := help
@@ -46,9 +49,8 @@ bench: install  ## README's table of the practice bank: ten arms, five seeds (40
 	cp examples/practice_bank/cluster.toml $(WORK)/bench/
 	$(RUN) examples/practice_bank/generate.py --rows $(ROWS) --dev 1600 --seed 1 -o $(WORK)/bench
 	$(RUN) examples/practice_bank/base_model.py -o $(WORK)/bench/base
-	cd $(WORK)/bench && $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl \
-	  --by skill --metric verbatim --generate --max-new-tokens 24 --seeds $(SEEDS) --arms $(ARMS) \
-	  $(addprefix --fraction ,$(FRACTIONS)) -o comparison
+	cd $(WORK)/bench && $(COMPARE) --by skill --max-new-tokens 24 --arms $(ARMS) \
+	  $(addprefix --fraction ,$(FRACTIONS))
 
 bench-words: install  ## README's table of word problems: make bench-words DATA=svamp/train.csv MODEL=stories260k
 	@test -n "$(DATA)" -a -n "$(MODEL)" || \
@@ -57,9 +59,7 @@ bench-words: install  ## README's table of word problems: make bench-words DATA=
 	cp examples/word_problems/cluster.toml $(WORK)/words/
 	ln -sfn $(abspath $(MODEL)) $(WORK)/words/base
 	$(RUN) examples/word_problems/prepare.py $(DATA) -o $(WORK)/words
-	cd $(WORK)/words && $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl \
-	  --by operators --metric verbatim --generate --max-new-tokens 48 --seeds $(SEEDS) --arms $(WORDS) \
-	  -o comparison
+	cd $(WORK)/words && $(COMPARE) --by operators --max-new-tokens 48 --arms $(WORDS)
 
 lint: install  ## style and types
 	$(VENV)/bin/ruff check .

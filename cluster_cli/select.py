@@ -11,6 +11,7 @@ from cluster_cli import options
 from stages.select.members import WITHIN
 from stages.select.methods import METHODS
 from stages.select.quotas import QUOTAS
+from stages.select.settings import Settings
 
 
 class _Fraction(click.ParamType):
@@ -50,14 +51,14 @@ class _Fraction(click.ParamType):
 @click.option(
     "--quota",
     type=click.Choice(QUOTAS),
-    default="sqrt",
+    default=Settings.quota,
     show_default=True,
     help="How the budget is shared over clusters.",
 )
 @click.option(
     "--within",
     type=click.Choice(WITHIN),
-    default="random",
+    default=Settings.within,
     show_default=True,
     help="Which members of a cluster come first, seen from its centroid.",
 )

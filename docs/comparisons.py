@@ -90,8 +90,6 @@ def section() -> str:
         parts.append(f"**{how.title}**, {found['params']['seeds']} seeds:\n\n{sentences}")
     if (RESULTS / "comparison_curve.json").exists():
         parts.append(_curve(read("comparison_curve")))
-    if (RESULTS / "comparison_steps.json").exists():
-        parts.append(_steps(read("comparison_steps")))
     return "\n".join(parts)
 
 
@@ -165,13 +163,9 @@ def _curve(result: Json) -> str:
     """Quality by fraction, and the fraction that is nearly as good as everything."""
     curves = {curve["arm"]: curve for curve in result["curves"]}
     fractions = next(iter(curves.values()))["fractions"]
-    rows = [["arm", *(f"{fraction:.0%}" for fraction in fractions), "99 % of full from"]]
+    rows = [["arm", *(f"{fraction:.0%}" for fraction in fractions)]]
     for name, curve in curves.items():
-        needed = curve["needed"]
-        said = f"{needed['mean']:.0%}"
-        if needed["low"] is not None:
-            said += f" ({max(0.0, needed['low']):.0%} to {min(1.0, needed['high']):.0%})"
-        rows.append([name, *(f"{100 * value:.1f}" for value in curve["quality"]), said])
+        rows.append([name, *(f"{100 * value:.1f}" for value in curve["quality"])])
     return (
         f"**Learning curve**, the practice bank of `make bench`, {result['params']['seeds']} seeds: "
         "accuracy over all dev rows by the part of the rows that was trained on, at equal epochs "
@@ -181,18 +175,4 @@ def _curve(result: Json) -> str:
         + "".join(
             f"* {sentence}\n" for sentence in result["verdicts"] if "full quality" in sentence
         )
-    )
-
-
-def _steps(result: Json) -> str:
-    """Fewer rows or fewer steps?"""
-    rows = [["arm", "rows", "steps", result["params"]["metric"]]]
-    for arm in result["arms"]:
-        quality = arm["quality"][result["params"]["metric"]]
-        rows.append(
-            [arm["arm"], f"{arm['rows']:,}", f"{arm['steps']:,}", _level(quality["values"], False)]
-        )
-    return (
-        "**Fewer rows, or fewer steps?** The same bank; `+steps` trains on its part for as many steps as "
-        f"all rows take, {result['params']['seeds']} seeds:\n\n" + table(*rows)
     )

@@ -27,7 +27,7 @@ _WORTH = 2  # with fewer for each, joining them changes next to nothing
 _ITERATIONS = 30
 
 
-def fine_number(rows: int, clusters: int = 1) -> int:
+def fine_number(rows: int, clusters: int) -> int:
     """How many fine clusters so many rows afford, when so many clusters are wanted."""
     wanted = max(_FINE, min(_TIMES * clusters, _MOST), rows // _LESSON)
     return min(wanted, rows // _PER_FINE)

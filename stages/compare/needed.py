@@ -2,9 +2,8 @@
 
 Between two measured fractions quality is taken to follow a straight line over the logarithm of the
 fraction, which learning curves do well enough over less than a decade (power laws: Hestness et al. 2017).
-Nothing
-is said beyond what was measured: below the smallest fraction the answer is "at most", and above the largest
-the line ends at all rows.
+Nothing is said beyond what was measured: below the smallest fraction the answer is "at most", and above the
+largest the line ends at all rows.
 """
 
 from __future__ import annotations

@@ -97,6 +97,6 @@ def _difference(name: str, before: Any, now: Any) -> str:
     if name == "data":
         return "other data"
     told = f"{name.replace('_', '-')} {before!r} instead of {now!r}"
-    return (
-        told if len(told) <= _TOLD else f"another {name.replace('_', ' ')}"
-    )  # hashes tell nothing
+    if len(told) > _TOLD:  # hashes tell nothing
+        return f"another {name.replace('_', ' ')}"
+    return told

@@ -68,8 +68,7 @@ def k_centre(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
     candidates = np.flatnonzero(pool.distinct)
     unit_UD = vectors.load(clusters, pool, settings.signatures)
     stream = greedy.k_centre(unit_UD, np.flatnonzero(pool.must[candidates]).tolist())
-    found = (int(candidates[at]) for at in stream)
-    return _lazily(found, _repeats(pool, np.arange(len(pool))))
+    return _lazily(map(candidates.__getitem__, stream), _repeats(pool, np.arange(len(pool))))
 
 
 def facility(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
@@ -116,13 +115,14 @@ def inside_clusters(
     odd_U = outliers(pool, settings.trim if scaled else 0.0)[candidates] & ~must_U
     most = PART if scaled else len(candidates)
     cell_P = pool.cell
+    cell_U = cell_P[candidates]
 
-    def ordered(own: np.ndarray) -> Iterator[int]:
+    def ordered(own: np.ndarray) -> Iterator[int]:  # copies its rows when it is asked for the first
         turns = greedy.by_turns(order, unit_UD[own], must_U[own], key_U[own], most)
-        return (int(candidates[own[at]]) for at in turns)
+        yield from map(candidates[own].__getitem__, turns)
 
     def chooser(cell: int) -> Choose:
-        own = cell_P[candidates] == cell
+        own = cell_U == cell
         usual, odd = np.flatnonzero(own & ~odd_U), np.flatnonzero(own & odd_U)
         stream = chain(ordered(usual), ordered(odd))
         return _lazily(stream, _repeats(pool, np.flatnonzero(cell_P == cell)))

@@ -10,6 +10,7 @@ from formats.errors import SettingError
 from formats.fingerprints import file_sha256
 from stages.select import methods
 from stages.select.budget import Budget
+from stages.select.settings import Settings
 
 STAGE_VERSION = 2
 
@@ -29,8 +30,8 @@ def expected(
     fraction: float | Literal["auto"] | None = None,
     count: int | None = None,
     tokens: int | None = None,
-    quota: str = "sqrt",
-    within: str = "random",
+    quota: str = Settings.quota,
+    within: str = Settings.within,
     trim: float = 0.01,
     weights: bool = False,
     seed: int = 0,
@@ -125,7 +126,10 @@ def _check_targeted(method: str, quota: str, within: str, stratify: str | None) 
             f"--target changes the mix, and --stratify {stratify} keeps it",
             fix="drop one of the two",
         )
-    for flag, value, default in (("quota", quota, "sqrt"), ("within", within, "random")):
+    for flag, value, default in (
+        ("quota", quota, Settings.quota),
+        ("within", within, Settings.within),
+    ):
         if value != default:
             raise SettingError(
                 f"--target sets its own quotas and order, and --{flag} {value} is given",

@@ -40,7 +40,7 @@ class Method:
 
 
 def by_cluster(clusters: Clusters, pool: Pool, settings: Settings) -> Choose:
-    """Balanced over clusters, diverse within them: the published method."""
+    """The method: quotas over clusters, and an order of the members within each."""
     if settings.within in ORDERS:
         return arms.inside_clusters(
             clusters, pool, settings, settings.quota, settings.within, scaled=True

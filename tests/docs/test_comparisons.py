@@ -70,4 +70,4 @@ def test_every_comparison_that_is_kept_is_shown(comparisons: Any) -> None:
     kept = {
         file.stem.removeprefix("comparison_") for file in DOCS.glob("results/comparison_*.json")
     }
-    assert kept <= {*comparisons.COMPARED, "curve", "steps"}
+    assert kept <= {*comparisons.COMPARED, "curve"}
