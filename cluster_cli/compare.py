@@ -56,6 +56,9 @@ DEFAULT_ARMS = "full,random,cluster"
 @click.option("--max-new-tokens", type=click.IntRange(1), help="Of an answer.")
 @click.option("--field", "fields", multiple=True, metavar="ROLE=COLUMN", help="Of the --data.")
 @click.option("--proxy", help="The model of the arm cluster-proxy.")
+@click.option(
+    "--checkpoint", "checkpoints", multiple=True, help="A model of the arm s2l, in training order."
+)
 @click.option("--ranks", type=click.IntRange(1), default=1, help="Processes to evaluate with.")
 @click.option("--keep-models", is_flag=True, help="Leave the trained weights on disk.")
 @click.option("-o", "--output", type=PATH, required=True, help="The folder of the comparison.")
@@ -78,6 +81,7 @@ def command(
     max_new_tokens: int | None,
     fields: tuple[str, ...],
     proxy: str | None,
+    checkpoints: tuple[str, ...],
     ranks: int,
     keep_models: bool,
     output: Path,
@@ -97,10 +101,10 @@ def command(
 
     \b
     Arms: full, random, balanced-random, proportional, loss, loss-mid, norm, k-centre, facility, tagcos,
-    embedding, s2l, cluster, and changes of the method: cluster-head, cluster-gradient, cluster-warm,
-    cluster-proxy, cluster-no-centre, cluster-equal, cluster-proportional, cluster-neyman,
-    cluster-weighted, cluster-farthest, cluster-nearest, cluster-diverse,
-    cluster-random-allocation, cluster-balanced-order.
+    embedding, s2l, cluster, and changes of the method: cluster-published, cluster-head,
+    cluster-gradient, cluster-warm, cluster-proxy, cluster-no-centre, cluster-equal,
+    cluster-proportional, cluster-neyman, cluster-weighted, cluster-farthest, cluster-nearest,
+    cluster-diverse, cluster-random-allocation, cluster-balanced-order.
     """
     from formats.comparison import Comparison as Written
     from formats.data import DataOptions
@@ -110,7 +114,8 @@ def command(
 
     output = output.absolute()
     data = tuple(_absolute(path) for path in data)
-    found = find_arms([a for a in arms.split(",") if a], custom, proxy)
+    models = [_absolute(path) for path in checkpoints]
+    found = find_arms([a for a in arms.split(",") if a], custom, proxy and _absolute(proxy), models)
     found = with_equal_steps(found) if equal_steps else found
     with pipeline.sections_of(ctx, file) as (path, sections):
         trials = _trials(ctx, path, sections, found, seeds, fractions)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from formats.errors import SettingError
+from formats import artifacts
+from formats.errors import ArtifactError, SettingError
 
 Changes = Mapping[str, Mapping[str, Any]]  # section, setting, value; as they stand in the TOML file
 
@@ -25,6 +27,8 @@ class Arm:
         costs: the stages whose time is the price of selecting this way. An arm that looks at no
             signature pays nothing, although our chain computes them for it.
         equal_steps: trained for as many steps as all rows are, in more epochs.
+        before: seconds of training that had to be done before anything could be scored; None where
+            nobody knows, so that no saving is claimed.
     """
 
     name: str
@@ -32,6 +36,7 @@ class Arm:
     changes: Changes = field(default_factory=dict)
     costs: tuple[str, ...] = ("score", "cluster", "select")
     equal_steps: bool = False
+    before: float | None = 0.0
 
 
 def _select(**changes: Any) -> Changes:
@@ -102,13 +107,19 @@ ARMS = {
 SEEDED = ("cluster", "select", "allocate", "train")  # scoring is shared by all seeds
 
 
-def find_arms(names: Sequence[str], custom: Sequence[str], proxy: str | None) -> list[Arm]:
+def find_arms(
+    names: Sequence[str],
+    custom: Sequence[str],
+    proxy: str | None = None,
+    checkpoints: Sequence[str] = (),
+) -> list[Arm]:
     """The arms by their names, and those the user makes up.
 
     Args:
         names: of ``ARMS``.
         custom: ``NAME=section.key=value,section.key=value``; changes to the method.
         proxy: the model of ``cluster-proxy``.
+        checkpoints: the models of ``s2l``, in training order.
 
     Raises:
         SettingError: a name is unknown or stands twice, or a made-up arm cannot be read; all problems
@@ -124,8 +135,10 @@ def find_arms(names: Sequence[str], custom: Sequence[str], proxy: str | None) ->
             problems.append(f"there is no arm {name!r}{hint}; arms are {', '.join(ARMS)}")
         elif name == "cluster-proxy" and not proxy:
             problems.append("the arm cluster-proxy needs --proxy MODEL")
+        elif name == "s2l" and len(checkpoints) < 2:
+            problems.append("the arm s2l needs --checkpoint EARLIER --checkpoint LATER")
         else:
-            arms.append(_with_proxy(arm, proxy) if name == "cluster-proxy" else arm)
+            arms.append(_with_models(arm, proxy, checkpoints))
     arms += [arm for text in custom if (arm := _made_up(text, problems))]
     seen = [arm.name for arm in arms]
     problems += [
@@ -153,12 +166,11 @@ def seeded(seed: int) -> Changes:
 def with_equal_steps(arms: Sequence[Arm]) -> list[Arm]:
     """The arms, and each but the full one again with as many steps as the full one takes."""
     again = [
-        Arm(
-            f"{arm.name}+steps",
-            f"{arm.what}, as many steps as all rows",
-            arm.changes,
-            arm.costs,
-            True,
+        replace(
+            arm,
+            name=f"{arm.name}+steps",
+            what=f"{arm.what}, as many steps as all rows",
+            equal_steps=True,
         )
         for arm in arms
         if arm.name != FULL
@@ -166,8 +178,30 @@ def with_equal_steps(arms: Sequence[Arm]) -> list[Arm]:
     return [*arms, *again]
 
 
-def _with_proxy(arm: Arm, proxy: str | None) -> Arm:
-    return Arm(arm.name, f"scored with {proxy}", {"score": {"proxy": proxy}}, arm.costs)
+def _with_models(arm: Arm, proxy: str | None, checkpoints: Sequence[str]) -> Arm:
+    """The arm, with the models that only the user can name."""
+    if arm.name == "cluster-proxy":
+        return replace(arm, what=f"scored with {proxy}", changes={"score": {"proxy": proxy}})
+    if arm.name == "s2l":
+        changes = merge(arm.changes, {"score": {"checkpoints": list(checkpoints)}})
+        return replace(arm, changes=changes, before=_trained(checkpoints))
+    return arm
+
+
+def _trained(checkpoints: Sequence[str]) -> float | None:
+    """Seconds that training the checkpoints took, where they all lie in runs of ours."""
+    runs: dict[Path, float] = {}
+    for checkpoint in checkpoints:
+        folder = Path(checkpoint).absolute()
+        for place in (folder, *list(folder.parents)[:2]):  # run/model, run/checkpoints/step
+            try:
+                runs[place] = artifacts.read_header(place, "run").stats["train_seconds"]
+                break
+            except (ArtifactError, KeyError):
+                continue
+        else:
+            return None
+    return sum(runs.values())
 
 
 def _made_up(text: str, problems: list[str]) -> Arm | None:

@@ -20,6 +20,7 @@ from stages.compare import guards, needed, summary, trials
 from stages.compare.arms import FULL
 from stages.compare.trials import Made, Store, Trial
 from stages.evaluate import EvaluateSettings, evaluate
+from stages.evaluate.settings import VERSION as EVALUATED
 from stages.reporting import Reporter, Silent
 
 VERSION = 2  # raise by hand when equal trials would give another comparison
@@ -159,7 +160,7 @@ def _asked(comparison: Comparison) -> str:
     """What every evaluation depends on besides its model: the settings and the dev data."""
     options = _options(comparison)
     content = [sha256 for _, sha256 in find_sources(comparison.data, options)]
-    return digest([comparison.settings.changed(), content, options.to_json()])
+    return digest([EVALUATED, comparison.settings.changed(), content, options.to_json()])
 
 
 def _measure(

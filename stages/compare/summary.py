@@ -56,7 +56,7 @@ def _arm(
         for other in (FULL, _random_like(label))
         if other in by_arm and other != label and label != FULL
     }
-    if FULL in by_arm and label != FULL:
+    if FULL in by_arm and label != FULL and first.get("cost_is_known", True):
         line["savings"] = _savings(by_arm[FULL], line)
     return line
 
@@ -135,6 +135,10 @@ def verdicts(
                 said.append(f"{line['arm']}: {_better(other, against[other], metric, seeds)}")
         if "savings" in line and line["selecting_seconds"]:
             said.append(f"{line['arm']}: {_paid(line)}")
+        elif FULL in against and "savings" not in line:
+            said.append(
+                f"{line['arm']}: what its checkpoints cost is not known: no saving is claimed."
+            )
     compared = sum(other != FULL for line in lines for other in line["against"])
     if compared >= _MANY and seeds > 1:
         said.append(

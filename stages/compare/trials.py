@@ -184,12 +184,15 @@ def train(store: Store, trial: Trial, chosen: dict[str, Made]) -> dict[str, Made
 
 
 def trial_key(chosen: dict[str, Made], trial: Trial, evaluation: str) -> str:
-    """What a trial's result depends on: its selection, how it is trained, how it is evaluated."""
-    given = {
-        name: {key: str(value) for key, value in trial.pipeline.arguments[name].items()}
-        for name in ("allocate", "train")
-    }
-    return digest([chosen["select"].header.key, trial.arm.equal_steps, given, evaluation])
+    """What a trial's result depends on: the rows selected, their signatures, training and evaluation.
+
+    Not the key of the selection: where a stage is made anew and comes out the same, nothing is trained.
+    """
+    selected, scored = chosen["select"], chosen["score"].header.key
+    seen = Upstream(selected.path, "", selected.header)  # of its content alone
+    allocated, _ = LINKS["allocate"].expect(trial.pipeline, seen)
+    trained, _ = LINKS["train"].expect(trial.pipeline, Upstream(selected.path, allocated))
+    return digest([scored, trained, trial.arm.equal_steps, evaluation])
 
 
 def result(
@@ -206,7 +209,9 @@ def result(
         },
         "epochs": made["allocate"].header.params["epochs"],
         "seconds": {stage: made[stage].seconds for stage in made},
-        "selecting_seconds": sum(made[stage].seconds for stage in trial.arm.costs),
+        "selecting_seconds": sum(made[stage].seconds for stage in trial.arm.costs)
+        + (trial.arm.before or 0.0),
+        "cost_is_known": trial.arm.before is not None,
         "results": evaluation,
     }
 

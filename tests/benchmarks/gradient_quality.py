@@ -5,6 +5,7 @@ For a scored, clustered and selected dataset, and each strategy at equal batch s
 * variance of the step gradient, that is its mean squared distance to the whole selection's weighted
   gradient over the full steps, random = 1; once in signature space (norm times signature), once with
   exact gradients: all parameters of the model, float32, one example at a time.
+* what two ranks have in common in a step: clusters, direction, and how evenly they are loaded;
 * steps until a loss is reached: plain training with the plan's batches and the project's loss, one
   process; the loss to reach is the one at which ``random`` ends with its worst seed.
 """
@@ -32,7 +33,7 @@ from formats.rendering import Renderer  # noqa: E402
 from formats.selection import Selection, hex_ids, read_selection  # noqa: E402
 from stages import models  # noqa: E402
 from stages.allocate.deal import Deal  # noqa: E402
-from stages.allocate.report import figures  # noqa: E402
+from stages.allocate.report import figures, in_signature_space  # noqa: E402
 from stages.allocate.shape import Shape  # noqa: E402
 from stages.allocate.strategies import STRATEGIES, plan  # noqa: E402
 from stages.allocate.vectors import load, load_norms  # noqa: E402
@@ -40,6 +41,8 @@ from stages.train.batches import collate  # noqa: E402
 from stages.train.loss import weighted_loss  # noqa: E402
 
 BASELINE = "random"
+MICRO_BATCH = 4
+BETWEEN = ("shared_cluster", "padded_ratio_mean", "rank_cosine")
 Examples = list[Any]  # ``Rendered`` of each selected example
 Planner = Callable[[str, int, int, int], Iterator[Deal]]  # strategy, batch, seed, epochs
 
@@ -153,6 +156,26 @@ def variances(
     return lines
 
 
+def between_ranks(
+    arguments: argparse.Namespace, selection: Selection, vectors: np.ndarray
+) -> list[dict[str, Any]]:
+    """Figures of ``stages.allocate.report`` for plans of four rows a micro-batch, by ranks and strategy."""
+    lines = []
+    for ranks in arguments.between:
+        make = planner(selection, vectors, ranks, arguments.accumulation)
+        for name in STRATEGIES:
+            batch = ranks * arguments.accumulation * MICRO_BATCH
+            deals = [next(make(name, batch, seed, 1)) for seed in range(arguments.seeds)]
+            told = [
+                figures(deal, selection.cluster, selection.tokens)
+                | in_signature_space(deal, vectors, selection.weight)
+                for deal in deals
+            ]
+            by_seed = {key: [each[key] for each in told] for key in BETWEEN}
+            lines.append({"ranks": ranks, "strategy": name, **by_seed})
+    return lines
+
+
 def held_out(
     model: Any, selection: Selection, examples: Examples, at_once: int, rows: int
 ) -> float:
@@ -244,6 +267,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", required=True, help="for exact gradients and training")
     parser.add_argument("--signatures", type=Path, help="if they were moved")
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--between", type=int, nargs="+", default=[4, 8], help="ranks to compare")
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--batches", type=int, nargs="+", default=[32, 128])
     parser.add_argument("--seeds", type=int, default=5, help="plans of each strategy")
@@ -276,6 +300,7 @@ def main() -> None:
         "clusters": len(np.unique(selection.cluster)),
         "ranks": arguments.ranks,
         "accumulation": arguments.accumulation,
+        "between_ranks": between_ranks(arguments, selection, vectors),
         "signatures": variances(arguments, make, selection, products(weighted_MD)),
     }
     tell(record["signatures"], "signatures")

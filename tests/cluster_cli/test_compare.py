@@ -76,6 +76,57 @@ def test_models_are_thrown_away_and_a_second_run_needs_none(
     assert after["trials"] == json.loads(before)["trials"]
 
 
+def test_a_stage_made_anew_with_the_same_result_has_nothing_trained_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from stages.select import expect
+
+    monkeypatch.setattr(expect, "STAGE_VERSION", expect.STAGE_VERSION + 1)
+    before = Comparison.open(folder / "out").trials
+    assert run([*ARGUMENTS, "--arms", "full,cluster"]) == 0
+    made = [line for line in capsys.readouterr().err.splitlines() if " for " in line]
+    assert made == ["select for full-seed0", "select for cluster-seed0"]
+    assert Comparison.open(folder / "out").trials == before
+
+
+def test_another_model_in_the_same_place_is_trained_anew(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny.save(folder / "model", seed=1)
+    assert run([*ARGUMENTS, "--arms", "full"]) == 0
+    made = [line for line in capsys.readouterr().err.splitlines() if " for " in line]
+    assert made[0] == "score for full-seed0"
+    assert made[-1] == "train for full-seed0"
+
+
+def test_trajectories_cost_what_training_their_checkpoints_took(folder: Path) -> None:
+    many = ["--seeds", "2", "--keep-models"]  # the last --seeds counts
+    shutil.rmtree("out/trials")
+    assert run([*ARGUMENTS, *many, "--arms", "full"]) == 0
+    runs = sorted(r.parent for r in folder.glob("out/cache/train-*/run/model"))
+    spent = [json.loads((r / "run.json").read_text())["stats"]["train_seconds"] for r in runs]
+    models = [word for r in runs for word in ("--checkpoint", str(r / "model"))]
+    assert len(spent) == 2
+    assert run([*ARGUMENTS, *many, "--arms", "full,s2l", *models]) == 0
+    s2l = Comparison.open(folder / "out").arms[1]
+    assert s2l["arm"] == "s2l"
+    assert s2l["selecting_seconds"] > sum(spent)
+
+
+def test_no_saving_is_claimed_for_checkpoints_whose_cost_nobody_knows(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tiny.save(folder / "other", seed=1)
+    models = ["--checkpoint", "model", "--checkpoint", str(other)]
+    assert run([*ARGUMENTS, "--arms", "full,s2l", *models]) == 0
+    written = Comparison.open(folder / "out")
+    assert "savings" not in written.arms[1]
+    assert written.verdicts[-1] == (
+        "s2l: what its checkpoints cost is not known: no saving is claimed."
+    )
+    assert run(["report", "out", "-o", "report.html"]) == 0
+
+
 def test_an_arm_that_is_secretly_the_full_set_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,6 +169,7 @@ def test_a_setting_that_would_undo_the_arms_is_refused(
     ("arguments", "message"),
     [
         (["--arms", "ful"], "error: there is no arm 'ful' (did you mean 'full'?); arms are full, "),
+        (["--arms", "s2l"], "error: the arm s2l needs --checkpoint EARLIER --checkpoint LATER"),
         (["--metric", "accuracyy"], "error: metric is 'accuracyy'; use one of loss, token_loss, "),
         (
             ["--arm", "x=select.quota=fair"],
