@@ -5,7 +5,7 @@ RUN    := $(VENV)/bin/python
 WORK   ?= work
 SEEDS  ?= 5
 ROWS   ?= 12000
-ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,cluster-head,cluster-equal,cluster-balanced-order
+ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,cluster-head,cluster-equal,cluster-balanced-order,balanced-random,tagcos,cluster-neyman,cluster-proportional,cluster-farthest,cluster-nearest,cluster-diverse,cluster-no-centre,cluster-warm
 # What both comparisons of the README have in common, run in a folder of its own.
 COMPARE = $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --metric verbatim --generate \
           --seeds $(SEEDS) -o comparison
@@ -45,7 +45,7 @@ test-slow: install  ## the tests that take minutes each
 smoke: install  ## the demo at its smallest size
 	$(RUN) examples/practice_bank/demo.py --smoke --work $(WORK)/smoke
 
-bench: install  ## README's table of the practice bank: ten arms, five seeds (40 minutes; ARMS=, SEEDS=, ROWS=, FRACTIONS=)
+bench: install  ## README's table of the practice bank: 19 arms, five seeds (80 minutes; ARMS=, SEEDS=, ROWS=, FRACTIONS=)
 	mkdir -p $(WORK)/bench
 	cp examples/practice_bank/cluster.toml $(WORK)/bench/
 	$(RUN) examples/practice_bank/generate.py --rows $(ROWS) --dev 1600 --seed 1 -o $(WORK)/bench

@@ -70,6 +70,22 @@ COMPARED = {
         lambda qtype: qtype not in _ASKED,
         "questions other than of the six most frequent types",
     ),
+    "smollm_medquad": Compared(
+        "SmolLM2-135M on MedQuAD",
+        "`make bench-medquad SEEDS=2`: 320 rows cut to 128 tokens, 120 dev rows, 31 %, 2 epochs each at a "
+        "learning rate of 1e-4 that was not tuned, bfloat16; cluster-proxy is scored with the story model",
+        "group",
+        lambda qtype: qtype not in _ASKED,
+        "questions other than of the six most frequent types",
+    ),
+    "smollm_code": Compared(
+        "SmolLM2-135M on code",
+        "`make bench-code SEEDS=2`: 165 instructions and 55 small Python tasks (MBPP) cut to 128 tokens, 80 and 40 "
+        "dev rows, the rest as on MedQuAD",
+        "group",
+        lambda source: source == "mbpp",
+        "the Python tasks",
+    ),
 }
 
 

@@ -72,7 +72,7 @@ def _smollm(result: Json) -> str:
     return (
         f"**SmolLM2-135M**, {result['what']}:\n\n"
         + table(*rows)
-        + "\nOne seed, and no other selection to compare with yet.\n"
+        + "\nOne seed; other selections stand beside the method in the tables above.\n"
     )
 
 
