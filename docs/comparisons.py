@@ -80,8 +80,8 @@ COMPARED = {
     ),
     "smollm_code": Compared(
         "SmolLM2-135M on code",
-        "`make bench-code SEEDS=2`: 165 instructions and 55 small Python tasks (MBPP) cut to 128 tokens, 80 and 40 "
-        "dev rows, the rest as on MedQuAD",
+        "`make bench-code SEEDS=2`: 165 instructions and 55 small Python tasks (MBPP) cut to 128 tokens, "
+        "80 and 40 dev rows, the rest as on MedQuAD",
         "group",
         lambda source: source == "mbpp",
         "the Python tasks",

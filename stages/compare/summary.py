@@ -56,7 +56,7 @@ def _arm(
         for other in (FULL, _random_like(label))
         if other in by_arm and other != label and label != FULL
     }
-    if FULL in by_arm and label != FULL and first.get("cost_is_known", True):
+    if FULL in by_arm and label != FULL and first["cost_is_known"]:
         line["savings"] = _savings(by_arm[FULL], line)
     return line
 

@@ -11,6 +11,7 @@ import json
 import shutil
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -138,12 +139,21 @@ class Store:
             return 0.0
 
     def kept(self, trial: Trial, key: str) -> dict[str, Any] | None:
-        """The result of a trial measured before."""
-        try:
-            found = json.loads(self._result(trial).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return found if found.get("key") == key else None
+        """The result of a trial measured before, also where its arm was called otherwise then."""
+        found = self._measured.get(key)
+        return found and {**found, **_told(trial, found["seconds"])}
+
+    @cached_property
+    def _measured(self) -> dict[str, dict[str, Any]]:
+        """Results of earlier runs by their keys."""
+        results = {}
+        for path in sorted(self.folder.glob("trials/*-seed*[0-9].json")):
+            try:
+                result = json.loads(path.read_text(encoding="utf-8"))
+                results[result["key"]] = result
+            except (OSError, ValueError, KeyError):
+                continue
+        return results
 
     def keep(self, trial: Trial, result: dict[str, Any]) -> None:
         """Remembers a result."""
@@ -199,20 +209,28 @@ def result(
     trial: Trial, key: str, made: dict[str, Made], evaluation: dict[str, Any]
 ) -> dict[str, Any]:
     """All that the comparison needs of a trial."""
+    seconds = {stage: made[stage].seconds for stage in made}
     return {
         "key": key,
-        "arm": trial.label,
-        "seed": trial.seed,
+        **_told(trial, seconds),
         **{
             stage: {name: made[stage].header.stats[name] for name in names}
             for stage, names in _KEPT.items()
         },
         "epochs": made["allocate"].header.params["epochs"],
-        "seconds": {stage: made[stage].seconds for stage in made},
-        "selecting_seconds": sum(made[stage].seconds for stage in trial.arm.costs)
-        + (trial.arm.before or 0.0),
-        "cost_is_known": trial.arm.before is not None,
+        "seconds": seconds,
         "results": evaluation,
+    }
+
+
+def _told(trial: Trial, seconds: dict[str, float]) -> dict[str, Any]:
+    """What a result says of its arm: the same rows can be chosen under another name, at another price."""
+    arm = trial.arm
+    return {
+        "arm": trial.label,
+        "seed": trial.seed,
+        "selecting_seconds": sum(seconds[stage] for stage in arm.costs) + (arm.before or 0.0),
+        "cost_is_known": arm.before is not None,
     }
 
 

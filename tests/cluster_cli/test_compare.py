@@ -89,6 +89,17 @@ def test_a_stage_made_anew_with_the_same_result_has_nothing_trained_again(
     assert Comparison.open(folder / "out").trials == before
 
 
+def test_a_fraction_measured_already_is_a_point_of_the_curve(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curve = ["--arms", "full,cluster", "--fraction", "0.5", "--fraction", "0.31"]
+    assert run([*ARGUMENTS, *curve]) == 0
+    made = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train for ")]
+    assert made == ["train for cluster-50-seed0"]
+    arms = [arm["arm"] for arm in Comparison.open(folder / "out").arms]
+    assert arms == ["full", "cluster 50 %", "cluster 31 %"]
+
+
 def test_another_model_in_the_same_place_is_trained_anew(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

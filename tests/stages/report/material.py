@@ -120,6 +120,7 @@ def trial(
         "epochs": 2,
         "seconds": {"score": 10.0, "cluster": 2.0, "select": 0.5, "train": training},
         "selecting_seconds": selecting,
+        "cost_is_known": True,
         "results": {
             "overall": figure(loss, 8),
             "by": {"kind": {"a": figure(loss - 0.25, 4), "b": figure(loss + 0.25, 4)}},
