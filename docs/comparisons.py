@@ -106,6 +106,8 @@ def section() -> str:
         parts.append(f"**{how.title}**, {found['params']['seeds']} seeds:\n\n{sentences}")
     if (RESULTS / "comparison_curve.json").exists():
         parts.append(_curve(read("comparison_curve")))
+    if (RESULTS / "comparison_steps.json").exists():
+        parts.append(_steps(read("comparison_steps")))
     return "\n".join(parts)
 
 
@@ -185,10 +187,31 @@ def _curve(result: Json) -> str:
     return (
         f"**Learning curve**, the practice bank of `make bench`, {result['params']['seeds']} seeds: "
         "accuracy over all dev rows by the part of the rows that was trained on, at equal epochs "
-        "(`make bench ARMS=full,random,cluster SEEDS=3 FRACTIONS='0.1 0.2 0.31 0.5'`).\n\n"
+        f"(`make bench ARMS=full,{','.join(curves)} SEEDS=3 FRACTIONS='0.1 0.2 0.31 0.5'`).\n\n"
         + table(*rows)
         + "\n"
         + "".join(
             f"* {sentence}\n" for sentence in result["verdicts"] if "full quality" in sentence
+        )
+    )
+
+
+def _steps(result: Json) -> str:
+    """Fewer rows against fewer steps."""
+    rows = [["arm", "rows", "steps", "accuracy"]]
+    for arm in result["arms"]:
+        values = arm["quality"][result["params"]["metric"]]["values"]
+        rows.append(
+            [arm["arm"], f"{arm['rows']:,}", f"{arm['steps']:,}", _level(values, loss=False)]
+        )
+    return (
+        f"**Fewer rows, or fewer steps?** The same bank, {result['params']['seeds']} seeds, `compare "
+        "--equal-steps`: arms with `+steps` repeat their rows for as many steps as all rows take.\n\n"
+        + table(*rows)
+        + "\n"
+        + "".join(
+            f"* {sentence}\n"
+            for sentence in result["verdicts"]
+            if " pay" not in sentence and "paid" not in sentence
         )
     )

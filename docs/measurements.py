@@ -370,11 +370,11 @@ def _between_ranks(found: Json) -> str:
     plans = len(found["between_ranks"][0]["rank_cosine"])
     return (
         f"Two ranks in one step, on these {found['rows']:,} rows of {found['clusters']} clusters, "
-        f"micro-batch 4, accumulation {found['accumulation']}, {plans} plans: the chance that they hold the "
-        "same cluster; the cosine between their mean signatures, what all rows share aside, with its range; "
-        "and the padded tokens of the fullest rank over the mean. (`random` is even here because nearly all "
-        "rows are cut to the same "
-        f"length.)\n\n{table(*rows)}"
+        f"micro-batch 4, accumulation {found['accumulation']}, {plans} plans: the chance that they "
+        "hold the same cluster; the cosine between their mean signatures, what all rows share aside, "
+        "with its range; and the padded tokens of the fullest rank over the mean. (`random` is even "
+        "here because nearly all rows are cut to the same length: where lengths differ, `balanced` costs "
+        f"more of that balance, see [how it works](method.md).)\n\n{table(*rows)}"
     )
 
 
