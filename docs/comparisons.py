@@ -104,11 +104,7 @@ def section() -> str:
     for how, found in _kept():
         sentences = "".join(f"* {sentence}\n" for sentence in found["verdicts"])
         parts.append(f"**{how.title}**, {found['params']['seeds']} seeds:\n\n{sentences}")
-    if (RESULTS / "comparison_curve.json").exists():
-        parts.append(_curve(read("comparison_curve")))
-    if (RESULTS / "comparison_steps.json").exists():
-        parts.append(_steps(read("comparison_steps")))
-    return "\n".join(parts)
+    return "\n".join([*parts, _curve(read("comparison_curve")), _steps(read("comparison_steps"))])
 
 
 def _kept() -> Iterator[tuple[Compared, Json]]:
@@ -210,8 +206,6 @@ def _steps(result: Json) -> str:
         + table(*rows)
         + "\n"
         + "".join(
-            f"* {sentence}\n"
-            for sentence in result["verdicts"]
-            if " pay" not in sentence and "paid" not in sentence
+            f"* {sentence}\n" for sentence in result["verdicts"] if "selecting" not in sentence
         )
     )

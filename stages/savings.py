@@ -223,8 +223,8 @@ def measured(
         selection_hours = sum(hours or 0.0 for hours in parts.values())
     passes = _epochs(full), _epochs(subset)
     return savings(
-        _train_hours(full, whole),
-        subset_hours=_train_hours(subset, part),
+        train_seconds(full, whole) / 3600,
+        subset_hours=train_seconds(subset, part) / 3600,
         selection_hours=selection_hours,
         reuse_hours=reuse_hours,
         epochs=passes[0],
@@ -238,11 +238,16 @@ def measured(
     )
 
 
-def _train_hours(path: Path, header: Header) -> float:
+def train_seconds(path: Path, header: Header) -> float:
+    """What a run recorded of its training, in seconds.
+
+    Raises:
+        ArtifactError: it recorded no positive, finite number.
+    """
     seconds: Any = header.stats.get("train_seconds")
     if type(seconds) not in (int, float) or not 0 < seconds < math.inf:
         raise ArtifactError(f"{path / 'run.json'}: train_seconds is {seconds!r}, not a time")
-    return seconds / 3600
+    return float(seconds)
 
 
 def _epochs(run: Path) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from formats import artifacts
 from formats.errors import ArtifactError, SettingError
+from stages.savings import train_seconds
 
 Changes = Mapping[str, Mapping[str, Any]]  # section, setting, value; as they stand in the TOML file
 
@@ -195,9 +196,9 @@ def _trained(checkpoints: Sequence[str]) -> float | None:
         folder = Path(checkpoint).absolute()
         for place in (folder, *list(folder.parents)[:2]):  # run/model, run/checkpoints/step
             try:
-                runs[place] = artifacts.read_header(place, "run").stats["train_seconds"]
+                runs[place] = train_seconds(place, artifacts.read_header(place, "run"))
                 break
-            except (ArtifactError, KeyError):
+            except ArtifactError:
                 continue
         else:
             return None
