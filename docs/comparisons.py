@@ -54,6 +54,12 @@ COMPARED = {
         "more often; the number of fine clusters was raised after a first look at seed 0 of these rows",
         *_BANK,
     ),
+    "steps": Compared(
+        "Fewer rows, or fewer steps",
+        "the practice bank of `make bench`, `compare --equal-steps`: arms with `+steps` repeat their rows "
+        "for as many steps as all rows take",
+        *_BANK,
+    ),
     "words": Compared(
         "Word problems",
         "`make bench-words SEEDS=3` with `svamp/train.csv`: 2,218 rows, 500 dev rows, 31 %, 6 epochs each, "
@@ -104,7 +110,8 @@ def section() -> str:
     for how, found in _kept():
         sentences = "".join(f"* {sentence}\n" for sentence in found["verdicts"])
         parts.append(f"**{how.title}**, {found['params']['seeds']} seeds:\n\n{sentences}")
-    return "\n".join([*parts, _curve(read("comparison_curve")), _steps(read("comparison_steps"))])
+    parts.append(_curve(read("comparison_curve")))
+    return "\n".join(parts)
 
 
 def _kept() -> Iterator[tuple[Compared, Json]]:
@@ -188,24 +195,5 @@ def _curve(result: Json) -> str:
         + "\n"
         + "".join(
             f"* {sentence}\n" for sentence in result["verdicts"] if "full quality" in sentence
-        )
-    )
-
-
-def _steps(result: Json) -> str:
-    """Fewer rows against fewer steps."""
-    rows = [["arm", "rows", "steps", "accuracy"]]
-    for arm in result["arms"]:
-        values = arm["quality"][result["params"]["metric"]]["values"]
-        rows.append(
-            [arm["arm"], f"{arm['rows']:,}", f"{arm['steps']:,}", _level(values, loss=False)]
-        )
-    return (
-        f"**Fewer rows, or fewer steps?** The same bank, {result['params']['seeds']} seeds, `compare "
-        "--equal-steps`: arms with `+steps` repeat their rows for as many steps as all rows take.\n\n"
-        + table(*rows)
-        + "\n"
-        + "".join(
-            f"* {sentence}\n" for sentence in result["verdicts"] if "selecting" not in sentence
         )
     )
