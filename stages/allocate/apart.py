@@ -32,7 +32,6 @@ def disjoint(
     shape: Shape,
     budget: int,
     seed: int,
-    enough: float = BALANCED,
 ) -> tuple[Timing, Timed]:
     """Tries ways to keep clusters apart, the one that leaves most with their owners first.
 
@@ -40,7 +39,7 @@ def disjoint(
     meetings is taken, and of several the one with the best balance.
     """
     home = ownership.disjoint(cluster, tokens, shape, np.random.default_rng([seed, 0]))
-    tries = Tries(cluster, tokens, shape, budget, home, enough)
+    tries = Tries(cluster, tokens, shape, budget, home)
     ways: list[Timing] = [] if budget else [tries.owned]
     if shape.ranks > 1 or budget:
         ways.append(tries.filled)
@@ -71,14 +70,13 @@ def unavoidable_meetings(cluster: np.ndarray, shape: Shape) -> float:
 
 @dataclass(frozen=True)
 class Tries:
-    """Ways to keep clusters apart, for given owners ``home``; ``enough`` balance needs no more of them."""
+    """Ways to keep clusters apart, for given owners ``home``."""
 
     cluster: np.ndarray
     tokens: np.ndarray
     shape: Shape
     budget: int
     home: np.ndarray
-    enough: float
 
     def score(self, timed: Timed) -> Score:
         """Meetings of ranks, to three digits, then balance: the smaller, the better."""
@@ -87,7 +85,7 @@ class Tries:
 
     def is_good(self, score: Score) -> bool:
         """Whether there is nothing to gain by another try."""
-        return score[0] <= round(self._unavoidable, 3) and score[1] <= self.enough
+        return score[0] <= round(self._unavoidable, 3) and score[1] <= BALANCED
 
     @cached_property
     def _unavoidable(self) -> float:
@@ -98,7 +96,7 @@ class Tries:
         unit = place(self.home, self.cluster, self.tokens, self.shape, random)
         levels = Levels.of_shape(self.shape, random)
         separate(unit, self.home, self.cluster, self.tokens, levels)
-        return Timed(unit, self.home, levels.steps, levels)
+        return Timed(unit, self.home, levels.steps)
 
     def filled(self, random: np.random.Generator, steps: int) -> Timed:
         """Lengths are matched; owners keep what they can. Small plans are made several times, because
@@ -130,7 +128,7 @@ class Tries:
             limit = levels.limit(unit, rank)
             reconcile(unit, rank, self.cluster, self.tokens, levels, limit)
             separate(unit, rank, self.cluster, self.tokens, levels, limit)
-        return Timed(unit, rank, levels.steps, levels)
+        return Timed(unit, rank, levels.steps)
 
     def _levels(self, random: np.random.Generator, steps: int) -> Levels:
         if not self.budget:
@@ -144,4 +142,4 @@ class Tries:
         take_turns(unit, self.home, self.cluster, self.tokens, self.shape, random)
         levels = Levels.of_shape(self.shape, random)
         separate(unit, self.home, self.cluster, self.tokens, levels)
-        return Timed(unit, self.home, levels.steps, levels)
+        return Timed(unit, self.home, levels.steps)

@@ -19,6 +19,7 @@ from stages.allocate.writing import write_ranks
 from stages.reporting import Reporter, Silent
 
 STAGE_VERSION = 2
+_REVISIONS = {"balanced": 2}  # of single strategies: only their plans have to be made again
 MOST_RANKS = 4096
 
 
@@ -158,7 +159,9 @@ def expected(
         params["max_tokens_per_micro_batch"] = max_tokens_per_micro_batch
     if measured:
         params["measured"] = True
-    return params, artifacts.stage_key("allocate", STAGE_VERSION, params=params, inputs=content)
+    revised = {"revision": _REVISIONS[strategy]} if strategy in _REVISIONS else {}
+    key = artifacts.stage_key("allocate", STAGE_VERSION, params=params | revised, inputs=content)
+    return params, key
 
 
 def _check(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import numpy as np
 
@@ -12,15 +11,13 @@ from formats.selection import Selection
 from stages.allocate import budget as budgets
 from stages.allocate import ownership
 from stages.allocate.apart import disjoint
+from stages.allocate.balancing import balance, deviations
 from stages.allocate.deal import Deal
-from stages.allocate.herding import deviations, herd
 from stages.allocate.matching import place
-from stages.allocate.separation import separate
 from stages.allocate.shape import Shape
 from stages.allocate.timing import Timed, Timing, deal_of
 
 STRATEGIES = ("disjoint", "interleaved", "balanced", "random")
-_HERDED = 1.05  # balance that needs no improvement where herding moves examples anyway
 
 
 def plan(
@@ -64,10 +61,7 @@ def plan(
     for epoch, timed in enumerate(_epochs(timing, first, epochs, seed, budget)):
         if strategy == "balanced":
             order = np.random.default_rng([seed, 4, epoch])
-            herd(timed.unit, timed.rank, cluster, tokens, away, shape, order, budget)
-            assert timed.levels is not None
-            limit = timed.levels.limit(timed.unit, timed.rank)
-            separate(timed.unit, timed.rank, cluster, tokens, timed.levels, limit)
+            balance(timed, cluster, tokens, away, shape.accumulation, order, budget)
         deal = deal_of(timed, shape, budget)
         yield deal.rotated(epoch) if rotate else deal
 
@@ -133,7 +127,7 @@ def _interleaved(
 
 _METHODS: dict[str, Callable[..., tuple[Timing, Timed]]] = {
     "disjoint": disjoint,
-    "balanced": partial(disjoint, enough=_HERDED),
+    "balanced": disjoint,
     "interleaved": _interleaved,
     "random": _random,
 }

@@ -8,20 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from stages.allocate.deal import Deal
-from stages.allocate.levels import Levels
 from stages.allocate.shape import Shape
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Where every example stands, ``unit`` (M) and ``rank`` (M), and S ``steps``; the ``levels`` of
-    plans that keep clusters apart.
-    """
+    """Where every example stands, ``unit`` (M) and ``rank`` (M), and S ``steps``."""
 
     unit: np.ndarray
     rank: np.ndarray
     steps: int
-    levels: Levels | None = None
 
 
 # From a random state, another one for each epoch, and the least number of steps.
