@@ -18,13 +18,13 @@ import numpy as np
 from stages.allocate.deal import Deal
 from stages.allocate.report import padded_tokens
 from stages.allocate.timing import Timed
+from stages.allocate.vectors import SHORT, projection
 
 _WINDOW = 32  # partners looked at for an example, drawn from all that are near enough in length
 _TRIES = 12  # of them asked whether the plan allows it, the best first
 _SHORTER, _LONGER = 0.9, 1.05  # of the longest in a micro-batch: lengths that a place in it takes
 _WAITING = 1.02  # padded tokens of a step, largest rank over mean, that exchanges may lead to
 _GAIN = 0.03  # a pass over all examples that gains less is the last
-_DIMS = 512  # longer vectors are projected (Johnson and Lindenstrauss 1984)
 
 
 def balance(
@@ -64,9 +64,8 @@ def deviations(
     vector_MD: np.ndarray, weight: np.ndarray, random: np.random.Generator
 ) -> np.ndarray:
     """Weighted vectors minus their mean, (M, D') float32, projected when they are long."""
-    if vector_MD.shape[1] > _DIMS:
-        project_Dd = random.standard_normal((vector_MD.shape[1], _DIMS), dtype=np.float32)
-        vector_MD = vector_MD @ (project_Dd / np.float32(np.sqrt(_DIMS)))
+    if vector_MD.shape[1] > SHORT:
+        vector_MD = vector_MD @ projection(vector_MD.shape[1], random)
     weighted_MD = vector_MD * weight[:, None].astype(np.float32)
     return weighted_MD - weighted_MD.mean(axis=0, dtype=np.float64).astype(np.float32)
 

@@ -98,18 +98,21 @@ def allocate(
             raise ArtifactError(f"{selection} holds no example: nothing to allocate")
         shape = Shape(len(chosen), ranks, micro_batch, accumulation)
         known = load(chosen, signatures) if signatures or strategy == "balanced" else None
-        deals = list(
-            plan(
-                chosen,
-                shape,
-                strategy,
-                epochs=epochs,
-                seed=seed,
-                rotate=rotate,
-                vectors=known,
-                budget=budget,
-            )
+        deals = []
+        made = plan(
+            chosen,
+            shape,
+            strategy,
+            epochs=epochs,
+            seed=seed,
+            rotate=rotate,
+            vectors=known,
+            budget=budget,
         )
+        with reporter.progress("plan", epochs, "epochs") as advance:
+            for deal in made:
+                deals.append(deal)
+                advance(1)
         stats = statistics(chosen, shape, deals, budget, seed, known)
         report(stats, shape, reporter)
         warn(stats, chosen, shape, strategy, budget, reporter)

@@ -13,10 +13,13 @@ from formats.selection import Selection
 from formats.signatures import OK, TRUNCATED, Signatures, as_keys
 
 MEMORY = 4 << 30  # bytes of signatures that are held, at most
+SHORT = 512  # numbers that angles can be told from (Johnson and Lindenstrauss 1984)
 
 
 def load(selection: Selection, given: Path | None) -> np.ndarray:
     """Unit signatures of the selected examples, (M, D) float32; a duplicate has its first row's.
+
+    Where they do not fit into memory as they are, they are projected to D = 512 while they are read.
 
     Args:
         selection: what was selected.
@@ -24,10 +27,14 @@ def load(selection: Selection, given: Path | None) -> np.ndarray:
 
     Raises:
         ArtifactError: they are not there, or do not hold the selected examples.
-        SettingError: they do not fit into memory.
+        SettingError: they do not fit into memory even so.
     """
     signatures = _open(selection, given)
-    size = len(selection) * signatures.dims * 4
+    dims = signatures.dims
+    project_Dd = None
+    if len(selection) * dims * 4 > MEMORY and dims > SHORT:
+        project_Dd, dims = projection(dims, np.random.default_rng(0)), SHORT
+    size = len(selection) * dims * 4
     if size > MEMORY:
         raise SettingError(
             f"the signatures of the selection take {size / 2**30:.1f} GiB, more than "
@@ -35,12 +42,18 @@ def load(selection: Selection, given: Path | None) -> np.ndarray:
             fix="use --strategy disjoint",
         )
     row = _rows(selection, signatures)
-    vector_MD = np.empty((len(selection), signatures.dims), dtype=np.float32)
+    vector_MD = np.empty((len(selection), dims), dtype=np.float32)
     order = np.argsort(row, kind="stable")
     for part, block_BD in signatures.stream():
         low, high = np.searchsorted(row[order], (part.start, part.stop))
-        vector_MD[order[low:high]] = block_BD[row[order[low:high]] - part.start]
+        wanted_BD = block_BD[row[order[low:high]] - part.start]
+        vector_MD[order[low:high]] = wanted_BD if project_Dd is None else wanted_BD @ project_Dd
     return vector_MD
+
+
+def projection(dims: int, random: np.random.Generator) -> np.ndarray:
+    """(D, 512) float32, which nearly preserves lengths and angles."""
+    return random.standard_normal((dims, SHORT), dtype=np.float32) / np.float32(np.sqrt(SHORT))
 
 
 def load_norms(selection: Selection, given: Path | None) -> np.ndarray:

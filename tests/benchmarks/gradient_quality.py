@@ -42,7 +42,7 @@ from stages.train.loss import weighted_loss  # noqa: E402
 
 BASELINE = "random"
 MICRO_BATCH = 4
-BETWEEN = ("shared_cluster", "padded_ratio_mean", "rank_cosine")
+BETWEEN = ("shared_cluster", "padded_ratio_mean", "padding", "rank_cosine", "batch_variance")
 Examples = list[Any]  # ``Rendered`` of each selected example
 Planner = Callable[[str, int, int, int], Iterator[Deal]]  # strategy, batch, seed, epochs
 

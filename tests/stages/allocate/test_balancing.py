@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from formats.allocation import Allocation
 from formats.errors import ArtifactError, SettingError
-from formats.selection import Selection
+from formats.selection import Selection, read_selection
 from stages.allocate import allocate
 from stages.allocate.balancing import balance, deviations
 from stages.allocate.deal import Deal
@@ -19,6 +19,7 @@ from stages.allocate.report import figures, in_signature_space, padded_tokens, s
 from stages.allocate.shape import Shape
 from stages.allocate.strategies import plan
 from stages.allocate.timing import Timed
+from stages.allocate.vectors import load
 from stages.cluster import cluster
 from stages.select import select
 from tests.stages.allocate.test_invariants import SHAPES, selections
@@ -227,4 +228,25 @@ def test_lost_and_wrong_signatures(tmp_path: Path) -> None:
     assert str(error.value) == (
         f"{path} does not lead to its signatures (its cluster map is gone); "
         "say where they are with --signatures"
+    )
+
+
+def test_what_does_not_fit_into_memory_is_projected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = lessons([30, 30], dims=1024, noise=0.3)
+    signatures = write_signatures(tmp_path / "signatures.zarr", rows)
+    cluster(signatures, tmp_path / "clusters.zarr", clusters=2)
+    select(tmp_path / "clusters.zarr", tmp_path / "selection.jsonl", count=40, **PUBLISHED)
+    chosen = read_selection(tmp_path / "selection.jsonl")
+    whole = load(chosen, None)
+    monkeypatch.setattr("stages.allocate.vectors.MEMORY", 40 * 512 * 4)
+    short = load(chosen, None)
+    assert (whole.shape, short.shape) == ((40, 1024), (40, 512))
+    assert np.abs(whole @ whole.T - short @ short.T).max() < 0.25
+    monkeypatch.setattr("stages.allocate.vectors.MEMORY", 40 * 512 * 4 - 1)
+    with pytest.raises(SettingError) as error:
+        load(chosen, None)
+    assert str(error.value) == (
+        "the signatures of the selection take 0.0 GiB, more than 0; use --strategy disjoint"
     )
