@@ -313,7 +313,6 @@ def _gradient_quality(found: Json) -> str:
         _followed("the practice bank", found),
         _followed("word problems", read("gradient_quality_words")),
         _followed("MedQuAD, a story model", medquad),
-        _between_ranks(medquad),
     ]
     return (
         "## How well does a step follow the full gradient, and does it matter?\n\n"
@@ -326,7 +325,10 @@ def _gradient_quality(found: Json) -> str:
         "a twentieth sooner on MedQuAD. On dev rows (arm `cluster-balanced-order` in the README's tables) "
         "it is no better on the bank, and better than `cluster` with each of three seeds on the word "
         "problems. It needs the signatures of all selected rows in memory, where the others need none, so "
-        "it is an option and not the default.\n\n" + "\n".join(parts)
+        "it is an option and not the default.\n\n"
+        + "\n".join(parts)
+        + "\n"
+        + _between_ranks(read("ranks_medquad_1"), read("ranks_medquad_4"))
     )
 
 
@@ -353,28 +355,46 @@ def _followed(what: str, found: Json) -> str:
     )
 
 
-def _between_ranks(found: Json) -> str:
+def _between_ranks(*found: Json) -> str:
     """What ranks have in common in a step."""
-    rows = [["ranks", "strategy", "share a cluster", "cosine of their means", "fullest over mean"]]
-    for line in found["between_ranks"]:
-        cosines = line["rank_cosine"]
-        rows.append(
-            [
-                str(line["ranks"]),
-                line["strategy"],
-                f"{fmean(line['shared_cluster']):.2f}",
-                f"{fmean(cosines):+.3f} ({min(cosines):+.3f} to {max(cosines):+.3f})",
-                f"{fmean(line['padded_ratio_mean']):.3f}",
-            ]
-        )
-    plans = len(found["between_ranks"][0]["rank_cosine"])
+    head = ["accumulation", "ranks", "strategy", "share a cluster", "cosine of their means"]
+    rows = [[*head, "fullest over mean", "padding", "variance of a step"]]
+    for of in found:
+        chance = {
+            line["ranks"]: fmean(line["batch_variance"])
+            for line in of["between_ranks"]
+            if line["strategy"] == "random"
+        }
+        for line in of["between_ranks"]:
+            cosines = line["rank_cosine"]
+            rows.append(
+                [
+                    str(of["accumulation"]),
+                    str(line["ranks"]),
+                    line["strategy"],
+                    f"{fmean(line['shared_cluster']):.2f}",
+                    f"{fmean(cosines):+.3f} ({min(cosines):+.3f} to {max(cosines):+.3f})",
+                    f"{fmean(line['padded_ratio_mean']):.3f}",
+                    f"{fmean(line['padding']):.1%}",
+                    f"{fmean(line['batch_variance']) / chance[line['ranks']]:.2f}",
+                ]
+            )
+    one = found[0]
+    plans = len(one["between_ranks"][0]["rank_cosine"])
     return (
-        f"Two ranks in one step, on these {found['rows']:,} rows of {found['clusters']} clusters, "
-        f"micro-batch 4, accumulation {found['accumulation']}, {plans} plans: the chance that they "
-        "hold the same cluster; the cosine between their mean signatures, what all rows share aside, "
-        "with its range; and the padded tokens of the fullest rank over the mean. (`random` is even "
-        "here because nearly all rows are cut to the same length: where lengths differ, `balanced` costs "
-        f"more of that balance, see [how it works](method.md).)\n\n{table(*rows)}"
+        "## What two ranks have in common in a step\n\n"
+        f"The selected 31 % of MedQuAD, {one['rows']:,} rows of {one['clusters']} clusters, at most 512 "
+        f"tokens of SmolLM2, micro-batch 4, {plans} plans each: the chance that two ranks hold the same "
+        "cluster; the cosine between their mean signatures, what all rows share aside, with its range; "
+        "the padded tokens of the fullest rank over the mean; the share of tokens that is padding; and "
+        "the variance of a step's mean signature around the whole's, random = 1. With one micro-batch a "
+        "step all its rows have one length, and rows of one length teach alike: there a step resembles "
+        "the whole less than a shuffle's, unless exchanges make up for it.\n\n"
+        + table(*rows)
+        + "\nReproduce: `cluster-cli score medquad/train.jsonl -m SMOLLM2 --proxy STORIES --kind head "
+        "--max-length 512 -o signatures.zarr`, `cluster` and `select --fraction 0.31`, then `python "
+        "tests/benchmarks/gradient_quality.py selection.jsonl --model STORIES --accumulation 4 --seeds 3 "
+        "--no-exact --no-train -o ranks.json`.\n"
     )
 
 

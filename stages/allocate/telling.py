@@ -14,6 +14,8 @@ from stages.allocate.shape import Shape
 from stages.allocate.strategies import baseline
 from stages.reporting import Reporter
 
+_FAR = 1.25  # times a shuffle's variance of a step that are worth a word
+
 
 def statistics(
     chosen: Selection,
@@ -100,6 +102,20 @@ def report(stats: dict[str, Any], shape: Shape, reporter: Reporter) -> None:
         )
 
 
+def _warn_of_lengths(stats: dict[str, Any], strategy: str, reporter: Reporter) -> None:
+    """A step of one micro-batch has rows of one length, which may teach alike; known where it was
+    measured in signature space.
+    """
+    ours, chance = (stats[name].get("batch_variance", 0.0) for name in ("plan", "random"))
+    if ours > _FAR * chance > 0:
+        other = "" if strategy == "balanced" else ", or --strategy balanced"
+        reporter.warn(
+            f"steps resemble the selection less than a shuffle's (variance {ours / chance:.1f} times), "
+            "because each holds rows of one length; smaller micro-batches with --accumulation 4 mix "
+            f"lengths{other}"
+        )
+
+
 def warn(
     stats: dict[str, Any],
     chosen: Selection,
@@ -114,6 +130,8 @@ def warn(
             f"{longer} of {shape.examples:,} examples are longer than {budget:,} tokens, up to "
             f"{int(chosen.tokens.max()):,}; each has a micro-batch of its own"
         )
+    if strategy != "random" and shape.accumulation == 1:
+        _warn_of_lengths(stats, strategy, reporter)
     if strategy not in ("disjoint", "balanced") or not stats["plan"]["shared_cluster"]:
         return
     names, sizes = np.unique(chosen.cluster, return_counts=True)

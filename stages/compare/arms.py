@@ -99,7 +99,7 @@ ARMS = {
         ),
         Arm(
             "cluster-balanced-order",
-            "batches herded towards the mean",
+            "every batch like the whole selection",
             {"allocate": {"strategy": "balanced"}},
         ),
     )

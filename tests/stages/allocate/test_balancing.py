@@ -24,7 +24,7 @@ from stages.cluster import cluster
 from stages.select import select
 from tests.stages.allocate.test_invariants import SHAPES, selections
 from tests.stages.allocate.test_plan import make_selection, vectors_of
-from tests.synthetic import PUBLISHED, lessons, write_signatures
+from tests.synthetic import PUBLISHED, Notes, lessons, write_signatures
 
 
 def vectors_and_selection(count: int = 480) -> tuple[np.ndarray, object]:
@@ -204,6 +204,43 @@ def test_other_plans_are_measured_when_signatures_are_given(tmp_path: Path) -> N
     assert "rank_cosine" not in plain.stats["plan"]
     assert measured.stats["plan"]["rank_cosine"] < measured.stats["random"]["rank_cosine"]
     assert measured.key != plain.key
+
+
+def test_steps_of_one_length_are_told(tmp_path: Path) -> None:
+    """Rows point where their length says: with one micro-batch a step, all rows of a step do."""
+    random = np.random.default_rng(0)
+    tokens = np.repeat([20, 80, 320, 600], 100)
+    rows = np.eye(8)[np.repeat(np.arange(4), 100)] + 0.3 * random.normal(size=(400, 8))
+    write_signatures(tmp_path / "signatures.zarr", rows, tokens=tokens)
+    cluster(tmp_path / "signatures.zarr", tmp_path / "clusters.zarr", clusters=20)
+    path = tmp_path / "selection.jsonl"
+    select(tmp_path / "clusters.zarr", path, count=240, **PUBLISHED)
+    for accumulation, strategy, other in (
+        (1, "disjoint", ", or --strategy balanced"),
+        (1, "balanced", ""),
+        (4, "disjoint", None),
+        (1, "random", None),
+    ):
+        said = Notes()
+        header = allocate(
+            path,
+            tmp_path / f"{strategy}{accumulation}",
+            ranks=2,
+            strategy=strategy,
+            micro_batch=8 // accumulation,
+            accumulation=accumulation,
+            signatures=tmp_path / "signatures.zarr",
+            reporter=said,
+        )
+        ours, chance = (header.stats[name]["batch_variance"] for name in ("plan", "random"))
+        expected = (
+            f"steps resemble the selection less than a shuffle's (variance {ours / chance:.1f} times), "
+            "because each holds rows of one length; smaller micro-batches with --accumulation 4 mix "
+            f"lengths{other}"
+        )
+        assert [text for text in said.warnings if "shuffle" in text] == [expected] * (
+            other is not None
+        )
 
 
 def test_lost_and_wrong_signatures(tmp_path: Path) -> None:
