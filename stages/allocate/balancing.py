@@ -18,7 +18,7 @@ import numpy as np
 from stages.allocate.deal import Deal
 from stages.allocate.report import padded_tokens
 from stages.allocate.timing import Timed
-from stages.allocate.vectors import SHORT, projection
+from stages.allocate.vectors import SHORT, projection, shorten
 
 _WINDOW = 32  # partners looked at for an example, drawn from all that are near enough in length
 _TRIES = 12  # of them asked whether the plan allows it, the best first
@@ -65,7 +65,7 @@ def deviations(
 ) -> np.ndarray:
     """Weighted vectors minus their mean, (M, D') float32, projected when they are long."""
     if vector_MD.shape[1] > SHORT:
-        vector_MD = vector_MD @ projection(vector_MD.shape[1], random)
+        vector_MD = shorten(vector_MD, projection(vector_MD.shape[1], random))
     weighted_MD = vector_MD * weight[:, None].astype(np.float32)
     return weighted_MD - weighted_MD.mean(axis=0, dtype=np.float64).astype(np.float32)
 

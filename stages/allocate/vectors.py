@@ -11,6 +11,7 @@ from formats.errors import ArtifactError, SettingError
 from formats.places import join
 from formats.selection import Selection
 from formats.signatures import OK, TRUNCATED, Signatures, as_keys
+from stages.threads import one_thread
 
 MEMORY = 4 << 30  # bytes of signatures that are held, at most
 SHORT = 512  # numbers that angles can be told from (Johnson and Lindenstrauss 1984)
@@ -47,7 +48,9 @@ def load(selection: Selection, given: Path | None) -> np.ndarray:
     for part, block_BD in signatures.stream():
         low, high = np.searchsorted(row[order], (part.start, part.stop))
         wanted_BD = block_BD[row[order[low:high]] - part.start]
-        vector_MD[order[low:high]] = wanted_BD if project_Dd is None else wanted_BD @ project_Dd
+        vector_MD[order[low:high]] = (
+            wanted_BD if project_Dd is None else shorten(wanted_BD, project_Dd)
+        )
     return vector_MD
 
 
@@ -108,3 +111,9 @@ def _follow(selection: Selection) -> Path:
             fix="say where they are with --signatures",
         ) from None
     return join(clusters.parent, entry)
+
+
+def shorten(vector_MD: np.ndarray, project_Dd: np.ndarray) -> np.ndarray:
+    """(M, 512) float32; the same bits for any number of threads, and so the same plan."""
+    with one_thread():
+        return vector_MD @ project_Dd

@@ -10,14 +10,14 @@ Shapes: S sampled contents, D numbers of a signature, K clusters.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
 import numpy as np
 
 from stages.cluster.assign import centre_rows, labels, middles, nearest, sums
+from stages.threads import one_thread
 
-__all__ = ["centre_rows", "fit", "mean_direction", "one_thread", "parts"]
+__all__ = ["centre_rows", "fit", "mean_direction", "parts"]
 
 ROUNDS = 100
 _EARLY = 12  # rounds after which starts are compared
@@ -138,15 +138,6 @@ def _labels(sample_SD: np.ndarray, centroid_KD: np.ndarray) -> np.ndarray:
 def _nearest(sample_SD: np.ndarray, centroid_KD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     found = [nearest(sample_SD[part], centroid_KD) for part in parts(len(sample_SD))]
     return np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found])
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums in one fixed order: with more threads the last bits depend on who finishes first."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    with threadpool_limits(limits=1):
-        yield
 
 
 def parts(rows: int) -> Iterator[slice]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.cluster.fit import one_thread
+from stages.threads import one_thread
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 from formats.allocation import Allocation
 from formats.errors import ArtifactError, SettingError
@@ -162,6 +163,17 @@ def test_long_vectors_are_projected() -> None:
     full = vectors - vectors.mean(axis=0)
     ratio = np.linalg.norm(away, axis=1) / np.linalg.norm(full, axis=1)
     assert 0.85 < ratio.min() < ratio.max() < 1.15
+
+
+def test_the_same_plan_with_one_thread_and_two() -> None:
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(400, 1536)).astype(np.float32)
+    selection = make_selection(random.integers(0, 20, 400), random.integers(20, 200, 400))
+    made = []
+    for threads in (1, 2):
+        with threadpool_limits(limits=threads):
+            made.append(first("balanced", vectors, selection, Shape(400, 4, 2, 2)).example.tolist())
+    assert made[0] == made[1]
 
 
 def test_balanced_needs_vectors() -> None:
