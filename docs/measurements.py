@@ -320,15 +320,16 @@ def _gradient_quality(found: Json) -> str:
         "gradients and signatures agree. Keeping clusters apart and matching lengths makes a large step "
         "*less* like the whole than a plain shuffle does; `--strategy balanced` makes it much more like "
         "it. Does it train better? The race: steps until the weighted loss of the selection reaches the "
-        "one at which the worst of the random orders ends. On the bank no strategy differs from another "
-        "beyond its seeds; with every seed `balanced` gets there a fifth sooner on the word problems, and "
-        "a twentieth sooner on MedQuAD. On dev rows (arm `cluster-balanced-order` in the README's tables) "
-        "it is no better on the bank, and better than `cluster` with each of three seeds on the word "
-        "problems. It needs the signatures of all selected rows in memory, where the others need none, so "
+        "one at which the worst of the random orders ends. RACE On dev rows the order alone is worth "
+        "four points of accuracy on the word problems and costs one on the bank, both beyond their "
+        "intervals ([below](#comparisons-sentence-by-sentence)). It needs the signatures of all selected "
+        "rows, where the others need none, so "
         "it is an option and not the default.\n\n"
         + "\n".join(parts)
         + "\n"
         + _between_ranks(read("ranks_medquad_1"), read("ranks_medquad_4"))
+        + "\n"
+        + _lengths(read("lengths_medquad"))
     )
 
 
@@ -395,6 +396,22 @@ def _between_ranks(*found: Json) -> str:
         "--max-length 512 -o signatures.zarr`, `cluster` and `select --fraction 0.31`, then `python "
         "tests/benchmarks/gradient_quality.py selection.jsonl --model STORIES --accumulation 4 --seeds 3 "
         "--no-exact --no-train -o ranks.json`.\n"
+    )
+
+
+def _lengths(found: Json) -> str:
+    """Whether steps of one length train worse."""
+    rows = [["strategy", "micro-batches a step", "loss of the selection at the end, by seed"]]
+    for line in found["results"]:
+        of = "any" if line["strategy"] == "random" else str(line["accumulation"])
+        rows.append([line["strategy"], of, ", ".join(f"{c[-1]:.3f}" for c in line["losses"])])
+    return (
+        f"Does it train worse? {found['rows']} rows of MedQuAD, 78 to 512 tokens of a story model, three in "
+        f"ten of them cut there, {found['ranks']} ranks, {found['batch']} rows a "
+        f"step, {found['epochs']} epochs, equal steps for all:\n\n"
+        + table(*rows)
+        + "\nReproduce: `gradient_quality.py` as above with `--accumulation 1` and `4`, `--batches 32 "
+        "--no-exact --train-seeds 2 --epochs 4 --every 16 --eval-rows 496`.\n"
     )
 
 
