@@ -206,7 +206,8 @@ def _curve(result: Json) -> str:
     return (
         f"**Learning curve**, the practice bank of `make bench`, {result['params']['seeds']} seeds: "
         "accuracy over all dev rows by the part of the rows that was trained on, at equal epochs "
-        f"(`make bench ARMS=full,{','.join(curves)} SEEDS=3 FRACTIONS='0.1 0.2 0.31 0.5'`).\n\n"
+        f"(`make bench ARMS=full,{','.join(curves)} SEEDS={result['params']['seeds']} "
+        "FRACTIONS='0.1 0.2 0.31 0.5'`).\n\n"
         + table(*rows)
         + "\n"
         + "".join(
