@@ -308,11 +308,10 @@ def _allocation(found: Json) -> str:
 
 
 def _gradient_quality(found: Json) -> str:
-    medquad = read("gradient_quality_medquad")
     parts = [
         _followed("the practice bank", found),
         _followed("word problems", read("gradient_quality_words")),
-        _followed("MedQuAD, a story model", medquad),
+        _followed("MedQuAD, a story model", read("gradient_quality_medquad")),
     ]
     return (
         "## How well does a step follow the full gradient, and does it matter?\n\n"

@@ -15,15 +15,15 @@ from collections import Counter
 
 import numpy as np
 
-from stages.allocate.deal import Deal
+from stages.allocate.apart import BALANCED
 from stages.allocate.report import padded_tokens
-from stages.allocate.timing import Timed
+from stages.allocate.shape import Shape
+from stages.allocate.timing import Timed, deal_of
 from stages.allocate.vectors import SHORT, projection, shorten
 
 _WINDOW = 32  # partners looked at for an example, drawn from all that are near enough in length
 _TRIES = 12  # of them asked whether the plan allows it, the best first
 _SHORTER, _LONGER = 0.9, 1.05  # of the longest in a micro-batch: lengths that a place in it takes
-_WAITING = 1.02  # padded tokens of a step, largest rank over mean, that exchanges may lead to
 _GAIN = 0.03  # a pass over all examples that gains less is the last
 
 
@@ -32,7 +32,7 @@ def balance(
     cluster: np.ndarray,
     tokens: np.ndarray,
     deviation_MD: np.ndarray,
-    accumulation: int,
+    shape: Shape,
     random: np.random.Generator,
     budget: int = 0,
 ) -> None:
@@ -46,13 +46,13 @@ def balance(
         cluster: (M).
         tokens: (M).
         deviation_MD: (M, D) float32, weighted signatures minus their mean.
-        accumulation: micro-batches of a step.
+        shape: the plan's shape.
         random: in which order examples look for partners.
         budget: padded tokens that a micro-batch may have; 0 without.
     """
     if not len(timed.unit):
         return
-    exchange = _Exchange(timed, cluster, tokens, deviation_MD, accumulation, random, budget)
+    exchange = _Exchange(timed, cluster, tokens, deviation_MD, shape, random, budget)
     before = np.inf
     while (now := exchange.unevenness()) < (1 - _GAIN) * before:
         before = now
@@ -79,25 +79,26 @@ class _Exchange:
         cluster: np.ndarray,
         tokens: np.ndarray,
         deviation_MD: np.ndarray,
-        accumulation: int,
+        shape: Shape,
         random: np.random.Generator,
         budget: int,
     ) -> None:
         self._unit, self._rank, self._tokens = timed.unit, timed.rank, tokens
         self._deviation_MD, self._random = deviation_MD, random
-        self._step = timed.unit // accumulation
+        self._step = timed.unit // shape.accumulation
         self._sum_SD = np.zeros((timed.steps, deviation_MD.shape[1]), dtype=np.float32)
         np.add.at(self._sum_SD, self._step, deviation_MD)
-        self._cells = _Cells(timed, tokens, accumulation, budget)
-        self._held = _Held(self._step, timed.rank, cluster)
+        self._cells = _Cells(timed, tokens, shape, budget)
+        self._held = _Held(self._step, timed.rank, cluster, shape.ranks)
         # A place takes lengths near those it was planned for, whoever stands there.
-        top = self._cells.longest(timed.unit, timed.rank)
+        top = self._cells.longest()
         self._least, self._most = _SHORTER * top, _LONGER * top
         self._own = [
             own[np.argsort(tokens[own], kind="stable")]
-            for own in (np.flatnonzero(timed.rank == r) for r in range(int(timed.rank.max()) + 1))
+            for own in (np.flatnonzero(timed.rank == r) for r in range(shape.ranks))
         ]
-        self._length = [tokens[own] for own in self._own]
+        # As floats, like what is looked for: a search would convert all of them each time.
+        self._length = [tokens[own].astype(np.float64) for own in self._own]
 
     def unevenness(self) -> float:
         """What exchanges make smaller."""
@@ -124,13 +125,9 @@ class _Exchange:
     def _partners(self, example: int) -> np.ndarray:
         """Examples of the same rank at other steps; each of the two fits into the other's place."""
         rank, length = int(self._rank[example]), self._tokens[example]
-        low, high = np.searchsorted(
-            self._length[rank],
-            (
-                min(self._least[example], length),
-                np.nextafter(max(self._most[example], length), np.inf),
-            ),
-        )
+        least, most = min(self._least[example], length), max(self._most[example], length)
+        low = np.searchsorted(self._length[rank], least, "left")
+        high = np.searchsorted(self._length[rank], most, "right")
         if high - low > _WINDOW:
             drawn = self._own[rank][self._random.integers(low, high, _WINDOW)]
         else:
@@ -153,26 +150,24 @@ class _Exchange:
 class _Cells:
     """Who stands in which micro-batch, and how many padded tokens that makes."""
 
-    def __init__(self, timed: Timed, tokens: np.ndarray, accumulation: int, budget: int) -> None:
-        self._ranks, self._accumulation = int(timed.rank.max()) + 1, accumulation
-        shape = (timed.steps, accumulation, self._ranks)
-        deal = Deal.of(timed.unit, timed.rank, shape)
+    def __init__(self, timed: Timed, tokens: np.ndarray, shape: Shape, budget: int) -> None:
+        self._timed, self._ranks, self._accumulation = timed, shape.ranks, shape.accumulation
+        deal = deal_of(timed, shape, budget)
         edges = np.cumsum(deal.rows.ravel(), dtype=np.int64)[:-1]
         self._members = [part.tolist() for part in np.split(deal.example, edges)]
         self._longest_C = deal.longest(tokens).ravel()
         self._padded_SR = padded_tokens(deal, tokens)
         ratio_S = self._padded_SR.max(axis=1) / np.maximum(self._padded_SR.mean(axis=1), 1)
-        self._allowed_S = np.maximum(ratio_S, _WAITING)
-        self._cell = (timed.unit.astype(np.int64) * self._ranks + timed.rank).tolist()
+        self._allowed_S = np.maximum(ratio_S, BALANCED)
         self._tokens, self._budget = tokens.tolist(), budget
 
-    def longest(self, unit: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    def longest(self) -> np.ndarray:
         """(M) tokens of the longest in the micro-batch of each example."""
-        return self._longest_C[unit.astype(np.int64) * self._ranks + rank]
+        return self._longest_C[self._timed.unit.astype(np.int64) * self._ranks + self._timed.rank]
 
     def exchange(self, left: int, right: int) -> bool:
-        """Exchanges the two, of one rank and different steps, unless that makes a step's ranks wait
-        longer, or a micro-batch exceed the budget.
+        """Notes an exchange of the two, of one rank and different steps; refuses one that makes a
+        step's ranks wait longer, or a micro-batch exceed the budget.
         """
         changes = [self._change(left, right), self._change(right, left)]
         if not all(self._allows(cell, longest) for cell, longest in changes):
@@ -185,12 +180,11 @@ class _Cells:
             step, rank = self._of(cell)
             self._padded_SR[step, rank] += (longest - self._longest_C[cell]) * len(members)
             self._longest_C[cell] = longest
-        self._cell[left], self._cell[right] = self._cell[right], self._cell[left]
         return True
 
     def _change(self, leaves: int, enters: int) -> tuple[int, int]:
         """The cell of an example, and the longest in it once another has come for it."""
-        cell = self._cell[leaves]
+        cell = int(self._timed.unit[leaves]) * self._ranks + int(self._timed.rank[leaves])
         rest = [self._tokens[member] for member in self._members[cell] if member != leaves]
         return cell, max([*rest, self._tokens[enters]])
 
@@ -212,9 +206,9 @@ class _Cells:
 class _Held:
     """Which rank holds which cluster at which step."""
 
-    def __init__(self, step: np.ndarray, rank: np.ndarray, cluster: np.ndarray) -> None:
+    def __init__(self, step: np.ndarray, rank: np.ndarray, cluster: np.ndarray, ranks: int) -> None:
         self._step, self._rank = step, rank.tolist()
-        self._cluster, self._ranks = cluster.tolist(), int(rank.max()) + 1
+        self._cluster, self._ranks = cluster.tolist(), ranks
         self._clusters = int(cluster.max()) + 1
         places = step * self._clusters + cluster  # of a cluster at a step
         self._rows = Counter((places * self._ranks + rank).tolist())

@@ -61,7 +61,7 @@ def plan(
     for epoch, timed in enumerate(_epochs(timing, first, epochs, seed, budget)):
         if strategy == "balanced":
             order = np.random.default_rng([seed, 4, epoch])
-            balance(timed, cluster, tokens, away, shape.accumulation, order, budget)
+            balance(timed, cluster, tokens, away, shape, order, budget)
         deal = deal_of(timed, shape, budget)
         yield deal.rotated(epoch) if rotate else deal
 

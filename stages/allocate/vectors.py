@@ -45,9 +45,10 @@ def load(selection: Selection, given: Path | None) -> np.ndarray:
     row = _rows(selection, signatures)
     vector_MD = np.empty((len(selection), dims), dtype=np.float32)
     order = np.argsort(row, kind="stable")
+    row = row[order]
     for part, block_BD in signatures.stream():
-        low, high = np.searchsorted(row[order], (part.start, part.stop))
-        wanted_BD = block_BD[row[order[low:high]] - part.start]
+        low, high = np.searchsorted(row, (part.start, part.stop))
+        wanted_BD = block_BD[row[low:high] - part.start]
         vector_MD[order[low:high]] = (
             wanted_BD if project_Dd is None else shorten(wanted_BD, project_Dd)
         )
@@ -57,6 +58,12 @@ def load(selection: Selection, given: Path | None) -> np.ndarray:
 def projection(dims: int, random: np.random.Generator) -> np.ndarray:
     """(D, 512) float32, which nearly preserves lengths and angles."""
     return random.standard_normal((dims, SHORT), dtype=np.float32) / np.float32(np.sqrt(SHORT))
+
+
+def shorten(vector_MD: np.ndarray, project_Dd: np.ndarray) -> np.ndarray:
+    """(M, 512) float32; the same bits for any number of threads, and so the same plan."""
+    with one_thread():
+        return vector_MD @ project_Dd
 
 
 def load_norms(selection: Selection, given: Path | None) -> np.ndarray:
@@ -111,9 +118,3 @@ def _follow(selection: Selection) -> Path:
             fix="say where they are with --signatures",
         ) from None
     return join(clusters.parent, entry)
-
-
-def shorten(vector_MD: np.ndarray, project_Dd: np.ndarray) -> np.ndarray:
-    """(M, 512) float32; the same bits for any number of threads, and so the same plan."""
-    with one_thread():
-        return vector_MD @ project_Dd

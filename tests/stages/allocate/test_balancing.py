@@ -126,7 +126,9 @@ def test_an_exchange_worked_out_by_hand() -> None:
     for tokens, expected in (([50, 50, 50, 50], 0.0), ([50, 50, 80, 80], 8.0)):
         away = np.array([[1.0], [1.0], [-1.0], [-1.0]], dtype=np.float32)
         timed = Timed(np.array([0, 0, 1, 1]), np.zeros(4, dtype=np.int64), 2)
-        balance(timed, np.arange(4), np.array(tokens), away, 1, np.random.default_rng(0))
+        balance(
+            timed, np.arange(4), np.array(tokens), away, Shape(4, 1, 2, 1), np.random.default_rng(0)
+        )
         sums = [away[timed.unit == unit].sum() for unit in (0, 1)]
         assert sum(float(each) ** 2 for each in sums) == expected
         assert np.bincount(timed.unit).tolist() == [2, 2]
@@ -139,7 +141,7 @@ def test_no_exchange_makes_ranks_meet() -> None:
     tokens = np.full(4, 50)
     for held, moved in (([0, 1, 1, 0], False), ([0, 1, 2, 3], True)):
         timed = Timed(unit.copy(), rank, 2)
-        balance(timed, np.array(held), tokens, away, 1, np.random.default_rng(0))
+        balance(timed, np.array(held), tokens, away, Shape(4, 2, 1, 1), np.random.default_rng(0))
         assert (timed.unit.tolist() != unit.tolist()) == moved
 
 
