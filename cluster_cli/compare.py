@@ -195,7 +195,7 @@ def _overridden(ctx: click.Context, arm: str, changes: dict[str, dict[str, Any]]
 
 def _set_budget(select: dict[str, Any], everything: bool, fraction: float | None) -> None:
     if everything or fraction is not None:
-        for name in ("fraction", "count", "tokens"):
+        for name in ("fraction", "count", "tokens", "curve"):
             select.pop(name, None)
     if fraction is not None and not everything:
         select["fraction"] = fraction

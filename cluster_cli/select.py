@@ -39,6 +39,11 @@ class _Fraction(click.ParamType):
     show_default=True,
     help="With --fraction auto: how near every example must be to a selected one, of what is reachable.",
 )
+@click.option(
+    "--curve",
+    type=options.ARTIFACT,
+    help="With --fraction auto: a comparison at several fractions, whose learning curve says how much.",
+)
 @click.option("--count", type=int, help="Number of examples to select.")
 @click.option("--tokens", type=int, help="Prompt and response tokens to select, at most.")
 @click.option(

@@ -21,6 +21,8 @@ import click
 from cluster_cli import pipeline
 from cluster_cli.main import cli
 from cluster_cli.settings import STAGES
+from formats.artifacts import Header
+from formats.comparison import write_comparison
 
 ROOT = Path(__file__).resolve().parents[1]
 Sections = dict[str, dict[str, Any]]
@@ -64,6 +66,7 @@ CHANGES = {
     "cluster.hostfile": Change("hosts"),
     "select.fraction": Change(0.5, {"count": None, "fraction": 0.31}),
     "select.coverage": Change(0.9, {"count": None, "fraction": "auto"}),
+    "select.curve": Change("comparison.json", {"count": None, "fraction": "auto"}),
     "select.count": Change(20),
     "select.tokens": Change(2000, {"count": None, "tokens": 1000}),
     "select.must-include": Change("ids.txt"),
@@ -230,5 +233,7 @@ def _example() -> Iterator[None]:
         shutil.copytree(older / "signatures.zarr", "older-signatures.zarr")
         for name, text in (("template.jinja", "{{ x }}"), ("ids.txt", "0\n"), ("hosts", "a\n")):
             Path(name).write_text(text, encoding="utf-8")
+        header = Header("comparison", "0" * 64, {}, [])
+        write_comparison(Path("comparison.json"), header, arms=[], verdicts=[], trials=[])
         Path("ds.json").write_text('{"gradient_clipping": 0.5}', encoding="utf-8")
         yield

@@ -8,8 +8,9 @@ One JSON object: the common header (``formats.artifacts``), and
   ``against`` (by arm: paired ``differences``, whether ``better``, whether ``as_good``, ``retention``) and
   ``savings``;
 * ``verdicts``: plain sentences;
-* ``curves``: where an arm was measured at several fractions, its ``quality`` at each and the fraction
-  ``needed`` for a ``share`` of the full arm's quality (``stages.compare.needed``);
+* ``curves``: where an arm was measured at several fractions, its ``quality`` at each, the fraction
+  ``needed`` for a ``share`` of the full arm's quality (``stages.compare.needed``), and in ``select`` the
+  parameters that say how its rows were chosen;
 * ``trials``: what was measured, one entry per arm and seed.
 """
 

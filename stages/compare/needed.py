@@ -28,10 +28,10 @@ def needed(lines: Sequence[Mapping[str, Any]], metric: str, full: str) -> list[d
         full: the arm of all rows.
 
     Returns:
-        ``[{"arm", "share", "fractions", "quality", "needed", "at_most"}]``: measured fractions ascending
-        with 1 as the last, the mean quality at each, and the ``Estimate`` over seeds of the fraction from
-        which on quality is at least ``share`` of full; ``at_most`` where every seed's lies below the
-        smallest one measured.
+        ``[{"arm", "rows", "share", "fractions", "quality", "needed", "at_most"}]``: all rows there are,
+        measured fractions ascending with 1 as the last, the mean quality at each, and the ``Estimate`` over
+        seeds of the fraction from which on quality is at least ``share`` of full; ``at_most`` where every
+        seed's lies below the smallest one measured.
     """
     everything = next((line for line in lines if line["arm"] == full), None)
     if everything is None:
@@ -57,6 +57,7 @@ def _curve(
     reached = [_reached(fractions, values, metric in LOSSES) for values in by_seed]
     return {
         "arm": name,
+        "rows": everything["rows"],
         "share": SHARE,
         "fractions": fractions,
         "quality": [line["quality"][metric]["mean"] for line in points],

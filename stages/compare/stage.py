@@ -15,15 +15,17 @@ from formats.data import DataOptions, find_sources
 from formats.errors import SettingError
 from formats.evaluation import METRICS, Evaluation
 from formats.fingerprints import digest
-from stages import workers
+from stages import select, workers
 from stages.compare import guards, needed, summary, trials
 from stages.compare.arms import FULL
 from stages.compare.trials import Made, Store, Trial
 from stages.evaluate import EvaluateSettings, evaluate
 from stages.evaluate.settings import VERSION as EVALUATED
+from stages.pipeline.chain import arguments_of
 from stages.reporting import Reporter, Silent
+from stages.select.enough import rules
 
-VERSION = 2  # raise by hand when equal trials would give another comparison
+VERSION = 3  # raise by hand when equal trials would give another comparison
 BUDGETS = ("rows", "tokens")
 _SETTINGS, _OPTIONS = EvaluateSettings(), DataOptions()
 
@@ -191,6 +193,12 @@ def _measure(
     return result
 
 
+def _rules(trial: Trial) -> dict[str, Any]:
+    """How a trial's rows are chosen, as ``select --curve`` wants to know."""
+    given = arguments_of(select.expected, trial.pipeline.arguments["select"])
+    return rules(select.expected("", **given)[0])
+
+
 def _seen_from(folder: Path, path: str) -> str:
     """A file's place seen from a folder; anything else keeps its name."""
     return os.path.relpath(path, folder) if os.path.exists(path) else path
@@ -215,7 +223,11 @@ def _write(
     lines = summary.summarise(by_arm, what, comparison.metric, comparison.margin)
     seeds = len({trial.seed for trial in comparison.trials})
     said = summary.verdicts(lines, comparison.metric, comparison.margin, seeds)
-    curves = needed.needed(lines, comparison.metric, FULL)
+    how = {trial.arm.name: _rules(trial) for trial in comparison.trials}
+    curves = [
+        {**curve, "select": how[curve["arm"]]}
+        for curve in needed.needed(lines, comparison.metric, FULL)
+    ]
     said += needed.sentences(curves)
     params = {
         "metric": comparison.metric,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from formats import artifacts
+from formats.comparison import Comparison
 from formats.errors import SettingError
 from formats.fingerprints import file_sha256
 from stages.select import methods
@@ -41,13 +42,14 @@ def expected(
     min_per_cluster: int = 0,
     stratify: str | None = None,
     target: Path | None = None,
+    curve: Path | None = None,
 ) -> tuple[dict[str, Any], str]:
     """The parameters and the key of the selection ``select`` would write, without reading the map.
 
     Args:
         clusters: the key of the cluster map.
         method, fraction, count, tokens, quota, within, trim, weights, seed, coverage, must_include,
-            exclude, min_per_cluster, stratify, target: as in ``select``.
+            exclude, min_per_cluster, stratify, target, curve: as in ``select``.
 
     Raises:
         SettingError: an unknown method, a value out of range, or settings that contradict each other.
@@ -67,7 +69,12 @@ def expected(
         "weights": weights,
         "seed": seed,
     }
-    if fraction == "auto":
+    if curve is not None and fraction != "auto":
+        raise SettingError(
+            "--curve says how much --fraction auto selects, and that is not given",
+            fix="give --fraction auto, or drop --curve",
+        )
+    if fraction == "auto" and curve is None:
         if not 0 < coverage <= 1:
             raise SettingError(f"--coverage is {coverage}", fix="give a number above 0, at most 1")
         params["coverage"] = coverage
@@ -75,14 +82,17 @@ def expected(
         params["min_per_cluster"] = min_per_cluster
     if stratify is not None:
         params["stratify"] = stratify
-    read = further_inputs(must_include, exclude, target)
+    read = further_inputs(must_include, exclude, target, curve)
     params |= {item.name: True for item in read}
     inputs = [clusters, *(item.sha256 for item in read)]
     return params, artifacts.stage_key("select", STAGE_VERSION, params=params, inputs=inputs)
 
 
 def further_inputs(
-    must_include: Path | None = None, exclude: Path | None = None, target: Path | None = None
+    must_include: Path | None = None,
+    exclude: Path | None = None,
+    target: Path | None = None,
+    curve: Path | None = None,
 ) -> list[Input]:
     """The files among the arguments of ``select``, in this order; those that are None are left out.
 
@@ -94,6 +104,9 @@ def further_inputs(
     if target is not None:
         key = artifacts.read_header(target, "signatures").key
         read.append(Input("target", target, key))
+    if curve is not None:
+        found = Comparison.open(curve)
+        read.append(Input("curve", found.path, found.header.key))
     return read
 
 

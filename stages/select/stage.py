@@ -17,7 +17,8 @@ from stages.reporting import Reporter, Silent
 from stages.select import methods
 from stages.select.budget import Budget, Floor
 from stages.select.budget import rows as rows_of
-from stages.select.coverage import curve
+from stages.select.coverage import curve as coverage_curve
+from stages.select.enough import enough
 from stages.select.expect import Input, expected, further_inputs
 from stages.select.lists import read_lists
 from stages.select.pool import Pool, read_pool
@@ -29,6 +30,10 @@ from stages.select.target import read_target, targeted
 from stages.select.weights import share_weights
 
 STDOUT: Literal["-"] = "-"
+_CAVEAT = (
+    "coverage tells how distinct the rows are, not how many of them a model has to see; "
+    "--curve asks a comparison of yours"
+)
 
 
 def select(
@@ -50,6 +55,7 @@ def select(
     min_per_cluster: int = 0,
     stratify: str | None = None,
     target: Path | None = None,
+    curve: Path | None = None,
     signatures: Path | None = None,
     force: bool = False,
     reporter: Reporter = Silent(),
@@ -63,8 +69,9 @@ def select(
         clusters: a ``clusters.zarr``.
         output: the ``selection.jsonl`` to write, or "-" for stdout.
         method: one of ``stages.select.methods.METHODS``.
-        fraction: of the clustered rows that are not excluded, or "auto": as small as ``coverage``
-            allows. One of fraction, count and tokens must be given, except for the method ``all``.
+        fraction: of the clustered rows that are not excluded, or "auto": as small as ``curve`` or
+            ``coverage`` allows. One of fraction, count and tokens must be given, except for the method
+            ``all``.
         count: how many examples.
         tokens: how many prompt and response tokens at most.
         quota: how the budget is shared over clusters, see ``stages.select.quotas``.
@@ -85,6 +92,8 @@ def select(
             (``stages.select.quotas``, ``stages.select.weights``).
         target: a ``signatures.zarr`` of wanted examples: prefer what is aligned with them, and leave
             all weights at 1 (``stages.select.target``).
+        curve: with the fraction "auto", a comparison at several fractions: what its learning curve needs
+            to be nearly as good as all rows (``stages.select.enough``), instead of ``coverage``.
         signatures: where the map's ``signatures.zarr`` is, if not where the map says; read by ``target``,
             the fraction "auto", the methods ``k-centre``, ``facility`` and ``tagcos``, and the greedy
             orders within clusters.
@@ -99,8 +108,8 @@ def select(
             budget larger than the data or smaller than what has to be selected.
         DataError: a list or the data cannot be read, or a line of a list names nothing that could be
             selected.
-        ArtifactError: the map or the target cannot be read, the map holds no clustered row, was made
-            from signatures of another kind than the method's or of another space than the target's.
+        ArtifactError: the map, the target or the curve cannot be read, the map holds no clustered row, was
+            made from signatures of another kind than the method's or of another space than the target's.
         OutputBusyError: another process is writing the output.
     """
     source = Clusters.open(clusters)
@@ -121,6 +130,7 @@ def select(
         min_per_cluster=min_per_cluster,
         stratify=stratify,
         target=target,
+        curve=curve,
     )
     methods.check_map(method, source)
     chosen_method = methods.find(method)
@@ -137,10 +147,15 @@ def select(
             choose = chosen_method.prepare(source, pool, settings)
         floor, allowed, notes = _floor(pool, settings, must_include), budget, dict[str, Any]()
         if fraction == "auto":
-            notes["coverage"] = found = curve(
-                source, pool, choose, signatures, coverage, floor.count
-            )
+            if curve is not None:
+                notes["learned"] = found = enough(curve, params)
+            else:
+                notes["coverage"] = found = coverage_curve(
+                    source, pool, choose, signatures, coverage, floor.count
+                )
             reporter.message(found["reason"])
+            if curve is None:
+                reporter.message(_CAVEAT)
             allowed = Budget(count=max(floor.count, rows_of(found["fraction"], pool)))
         chosen = allowed.apply(pool, choose, floor)
         chosen = chosen[np.argsort(pool.row[chosen], kind="stable")]
@@ -150,7 +165,7 @@ def select(
             notes["target"] = aim.stats(chosen)
         stats = {**figures(source, pool, chosen, weight_M), **notes}
         report(stats, reporter)
-        read = further_inputs(must_include, exclude, target)
+        read = further_inputs(must_include, exclude, target, curve)
         return _header(source, read, folder, key, params, stats), _columns(pool, chosen, weight_M)
 
     if output == STDOUT:
@@ -204,6 +219,7 @@ def _header(
         "must_include": stats.get("must_include", 0),
         "exclude": stats.get("excluded", 0),
         "target": stats.get("target", {}).get("examples", 0),
+        "curve": stats.get("learned", {}).get("rows", 0),
     }
 
     def entry(path: Path, sha256: str, rows: int) -> dict[str, Any]:

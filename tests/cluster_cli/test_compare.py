@@ -99,6 +99,23 @@ def test_a_fraction_measured_already_is_a_point_of_the_curve(
     arms = [arm["arm"] for arm in Comparison.open(folder / "out").arms]
     assert arms == ["full", "cluster 50 %", "cluster 31 %"]
 
+    # What the curve says can be selected by; as with every input, a change of it is noticed.
+    (clusters,) = Path().glob("out/cache/cluster-*/clusters.zarr")
+    chosen = ["select", str(clusters), "-o", "s.jsonl", "--fraction", "auto", "--curve", "out"]
+    assert run([*chosen, "--weights"]) == 0
+    found = Comparison.open("out").curves[0]["needed"]["mean"]
+    header = json.loads(Path("s.jsonl").read_text().splitlines()[0])
+    assert header["stats"]["selected"] == round(60 * round(found, 4))
+    assert run(["validate", "s.jsonl"]) == 0
+    capsys.readouterr()
+    assert run([*chosen, "--weights"]) == 0
+    assert capsys.readouterr().err == "s.jsonl is up to date\n"
+    assert run(chosen) == 2
+    assert capsys.readouterr().err == (
+        "error: the curve of out/comparison.json is of another way to choose: weights True (here False); "
+        "select as it did, or compare with these settings\n"
+    )
+
 
 def test_another_model_in_the_same_place_is_trained_anew(
     folder: Path, capsys: pytest.CaptureFixture[str]

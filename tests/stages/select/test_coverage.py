@@ -67,6 +67,10 @@ def test_said_and_part_of_the_key(tmp_path: Path) -> None:
     first = select(tmp_path / "c.zarr", tmp_path / "s.jsonl", **arguments)
     assert notes.messages[0] == first.stats["coverage"]["reason"]
     assert "keep 95% of the reachable similarity" in notes.messages[0]
+    assert notes.messages[1] == (
+        "coverage tells how distinct the rows are, not how many of them a model has to see; "
+        "--curve asks a comparison of yours"
+    )
     other = select(tmp_path / "c.zarr", tmp_path / "s.jsonl", coverage=0.8, **arguments)
     assert other.key != first.key
     assert other.stats["selected"] < first.stats["selected"]
