@@ -14,23 +14,29 @@ from stages.select.quotas import QUOTAS
 from stages.select.settings import Settings
 
 
-class _Fraction(click.ParamType):
-    name = "float|auto"
+class _NumberOr(click.ParamType):
+    """A number, or one of a few words."""
+
+    def __init__(self, *words: str) -> None:
+        self.words, self.name = words, f"float|{'|'.join(words)}"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float | str:
-        if value == "auto" or isinstance(value, float):
-            return value
+        if value in self.words:
+            return str(value)
         try:
+            if isinstance(value, bool):  # `fraction = true` of a file is no number
+                raise ValueError
             return float(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a number nor auto", param, ctx)
+        except (TypeError, ValueError):
+            said = self.words[0] if len(self.words) == 1 else f"one of {', '.join(self.words)}"
+            self.fail(f"{value!r} is neither a number nor {said}", param, ctx)
 
 
 @click.command("select")
 @click.argument("clusters", type=options.ARTIFACT)
 @options.output_option("Selection to write, a JSONL file; - is stdout.")
 @click.option(
-    "--fraction", type=_Fraction(), help="Share of the clustered rows to select, or auto."
+    "--fraction", type=_NumberOr("auto"), help="Share of the clustered rows to select, or auto."
 )
 @click.option(
     "--coverage",
@@ -55,10 +61,11 @@ class _Fraction(click.ParamType):
 )
 @click.option(
     "--quota",
-    type=click.Choice(QUOTAS),
+    type=_NumberOr(*QUOTAS),
     default=Settings.quota,
     show_default=True,
-    help="How the budget is shared over clusters.",
+    help="How the budget is shared over clusters; a number is a power of their size: 0 is equal, 0.5 sqrt, "
+    "1 proportional.",
 )
 @click.option(
     "--within",

@@ -71,6 +71,7 @@ CHANGES = {
     "select.tokens": Change(2000, {"count": None, "tokens": 1000}),
     "select.must-include": Change("ids.txt"),
     "select.exclude": Change("ids.txt"),
+    "select.quota": Change("equal"),
     "select.stratify": Change("source"),
     "select.target": Change("older-signatures.zarr"),
     "select.signatures": Change("older-signatures.zarr"),

@@ -89,7 +89,7 @@ def inside_clusters(
     clusters: Clusters,
     pool: Pool,
     settings: Settings,
-    quota: str,
+    quota: str | float,
     order: str,
     *,
     scaled: bool = False,

@@ -11,6 +11,7 @@ from formats.errors import SettingError
 from formats.fingerprints import file_sha256
 from stages.select import methods
 from stages.select.budget import Budget
+from stages.select.quotas import find_quota
 from stages.select.settings import Settings
 
 STAGE_VERSION = 2
@@ -31,7 +32,7 @@ def expected(
     fraction: float | Literal["auto"] | None = None,
     count: int | None = None,
     tokens: int | None = None,
-    quota: str = Settings.quota,
+    quota: str | float = Settings.quota,
     within: str = Settings.within,
     trim: float = 0.01,
     weights: bool = False,
@@ -52,9 +53,11 @@ def expected(
             exclude, min_per_cluster, stratify, target, curve: as in ``select``.
 
     Raises:
-        SettingError: an unknown method, a value out of range, or settings that contradict each other.
+        SettingError: an unknown method or quota, a value out of range, or settings that contradict each
+            other.
         DataError, ArtifactError: one of the files cannot be read.
     """
+    quota = find_quota(quota)
     _check(method, Budget(fraction, count, tokens), trim, min_per_cluster, stratify)
     if target is not None:
         _check_targeted(method, quota, within, stratify)
@@ -129,7 +132,7 @@ def _check(
             )
 
 
-def _check_targeted(method: str, quota: str, within: str, stratify: str | None) -> None:
+def _check_targeted(method: str, quota: str | float, within: str, stratify: str | None) -> None:
     if method != "cluster":
         raise SettingError(
             f"--target and --method {method} are both given", fix="drop one of the two"

@@ -18,33 +18,46 @@ from stages.select.pool import Pool
 from stages.select.settings import Settings
 
 QUOTAS = ("equal", "proportional", "sqrt", "neyman")
+_POWERS = {"equal": 0.0, "sqrt": 0.5, "proportional": 1.0}
 
 
-def appetites(quota: str, size_K: np.ndarray, spread_K: np.ndarray) -> np.ndarray:
+def find_quota(quota: str | float) -> str | float:
+    """A quota by its one name: 0.5 is ``sqrt``.
+
+    Raises:
+        SettingError: there is no such quota.
+    """
+    if quota in QUOTAS:
+        return quota
+    if isinstance(quota, str) or not 0 <= quota <= 1:
+        raise SettingError(
+            f"there is no quota {quota!r}",
+            fix=f"use one of {', '.join(QUOTAS)}, or a number from 0 to 1",
+        )
+    return next((name for name, power in _POWERS.items() if power == quota), float(quota))
+
+
+def appetites(quota: str | float, size_K: np.ndarray, spread_K: np.ndarray) -> np.ndarray:
     """What quotas grow with, (K) float64, positive.
 
     Args:
-        quota: ``equal`` (the published method), ``proportional``, ``sqrt`` of the size, or ``neyman``:
-            size times spread, which minimises the variance of the weighted mean gradient at a given
-            budget (Neyman 1934).
+        quota: a power of the size, from 0 to 1, or its name: ``equal`` (0, the published method), ``sqrt``,
+            ``proportional`` (1); or ``neyman``: size times spread, which minimises the variance of the
+            weighted mean gradient at a given budget (Neyman 1934).
         size_K: rows of each cluster, duplicates counted.
         spread_K: root mean square distance of its signatures to their mean.
 
     Raises:
         SettingError: there is no such quota.
     """
+    quota = find_quota(quota)
     size_K = np.maximum(size_K.astype(np.float64), 1)  # an empty cluster has no capacity anyway
-    if quota == "equal":
-        return np.ones(len(size_K))
-    if quota == "proportional":
-        return size_K
-    if quota == "sqrt":
-        return np.sqrt(size_K)
     if quota == "neyman":
         # A cluster without spread is known from one example; a tiny appetite keeps the sum positive.
         largest = float(spread_K.max()) or 1.0
         return size_K * np.maximum(spread_K.astype(np.float64), 1e-6 * largest)
-    raise SettingError(f"there is no quota {quota!r}", fix=f"use one of {', '.join(QUOTAS)}")
+    power = quota if isinstance(quota, float) else _POWERS[quota]
+    return np.asarray(size_K**power)
 
 
 def needed(pool: Pool, minimum: int) -> np.ndarray:
@@ -56,7 +69,7 @@ def needed(pool: Pool, minimum: int) -> np.ndarray:
 
 
 def quotas(
-    pool: Pool, settings: Settings, quota: str, spread_K: np.ndarray
+    pool: Pool, settings: Settings, quota: str | float, spread_K: np.ndarray
 ) -> Callable[[int], np.ndarray]:
     """From a number of examples to quotas, (S, K) int64, that sum to it.
 

@@ -19,7 +19,7 @@ class Settings:
         min_per_cluster: distinct contents that every cluster keeps, where it has as many.
     """
 
-    quota: str = "sqrt"
+    quota: str | float = "sqrt"
     within: str = "random"
     trim: float = 0.01
     seed: int = 0

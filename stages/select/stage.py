@@ -44,7 +44,7 @@ def select(
     fraction: float | Literal["auto"] | None = None,
     count: int | None = None,
     tokens: int | None = None,
-    quota: str = Settings.quota,
+    quota: str | float = Settings.quota,
     within: str = Settings.within,
     trim: float = 0.01,
     weights: bool = False,
@@ -74,7 +74,8 @@ def select(
             ``all``.
         count: how many examples.
         tokens: how many prompt and response tokens at most.
-        quota: how the budget is shared over clusters, see ``stages.select.quotas``.
+        quota: how the budget is shared over clusters: a name, or a power of their size
+            (``stages.select.quotas``).
         within: which members of a cluster come first, see ``stages.select.members``.
         trim: fraction of outliers that are avoided where a cluster has other members.
         weights: restore every cluster's share by loss weights (``stages.select.weights``); else all
@@ -135,7 +136,7 @@ def select(
     methods.check_map(method, source)
     chosen_method = methods.find(method)
     budget = Budget(fraction, count, tokens)
-    settings = Settings(quota, within, trim, seed, signatures, min_per_cluster)
+    settings = Settings(params["quota"], within, trim, seed, signatures, min_per_cluster)
 
     def make(folder: Path | None) -> tuple[Header, dict[str, np.ndarray]]:
         strata = read_strata(source, stratify, reporter) if stratify is not None else None

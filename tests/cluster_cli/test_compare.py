@@ -201,7 +201,7 @@ def test_a_setting_that_would_undo_the_arms_is_refused(
         (["--metric", "accuracyy"], "error: metric is 'accuracyy'; use one of loss, token_loss, "),
         (
             ["--arm", "x=select.quota=fair"],
-            "error: arm x: cluster.toml: select.quota: 'fair' is not one of 'equal', ",
+            "error: arm x: cluster.toml: select.quota: 'fair' is neither a number nor one of equal, ",
         ),
         (
             ["--arm", "x=selekt.quota=sqrt"],

@@ -107,6 +107,28 @@ def test_a_fraction_that_is_no_number(clusters: Path, capsys: pytest.CaptureFixt
     assert "'most' is neither a number nor auto" in capsys.readouterr().err
 
 
+def test_a_quota_is_a_name_or_a_power(clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["select", str(clusters), "-o", "-", "--count", "30", "--quota"]
+    chosen = {}
+    for quota in ("sqrt", "0.5", "0.75"):
+        assert run([*arguments, quota]) == 0
+        chosen[quota] = capsys.readouterr().out
+    assert chosen["sqrt"] == chosen["0.5"] != chosen["0.75"]
+    # Of 30: 60, 30 and 10 to the power 0.75 are 21.6, 12.8 and 5.6 of 40.0; 16.2, 9.6 and 4.2.
+    rows = [json.loads(line) for line in chosen["0.75"].splitlines()]
+    assert rows[0]["params"]["quota"] == 0.75
+    assert [sum(row["cluster"] == c for row in rows[1:]) for c in range(3)] == [16, 10, 4]
+    for quota, message in (
+        ("fair", "'fair' is neither a number nor one of equal, proportional, sqrt, neyman"),
+        (
+            "2",
+            "there is no quota 2.0; use one of equal, proportional, sqrt, neyman, or a number from",
+        ),
+    ):
+        assert run([*arguments, quota]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_auto_needs_the_signatures(clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = str(clusters.parent / "s.jsonl")
     arguments = ["select", str(clusters), "-o", output, "--fraction", "auto"]

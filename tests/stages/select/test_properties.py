@@ -59,7 +59,7 @@ CASES = st.builds(
     must=st.integers(0, 5),
     minimum=st.integers(0, 4),
     part=st.floats(0, 1),
-    quota=st.sampled_from(QUOTAS),
+    quota=st.sampled_from(QUOTAS) | st.floats(0, 1),
     empty=st.integers(0, 3),
 )
 TINY = case([(c, 1) for c in range(10)])  # one example for ten clusters

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.select.quotas import QUOTAS, appetites, fill
+from formats.errors import SettingError
+from stages.select.quotas import QUOTAS, appetites, fill, find_quota
 
 
 def water_filling(capacity: list[int], budget: int) -> list[int]:
@@ -31,10 +32,12 @@ def test_equal_appetites_are_water_filling(capacity: list[int], part: float) -> 
 @given(
     st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any),
     st.floats(0, 1),
-    st.sampled_from(QUOTAS),
+    st.sampled_from(QUOTAS) | st.floats(0, 1),
     st.integers(0, 9),
 )
-def test_quotas_sum_to_the_budget(capacity: list[int], part: float, name: str, seed: int) -> None:
+def test_quotas_sum_to_the_budget(
+    capacity: list[int], part: float, name: str | float, seed: int
+) -> None:
     budget = round(part * sum(capacity))
     capacity_K = np.array(capacity)
     spread_K = np.random.default_rng(seed).uniform(0, 3, len(capacity))
@@ -47,10 +50,35 @@ def test_quotas_sum_to_the_budget(capacity: list[int], part: float, name: str, s
         assert (quota[capacity_K > 0] >= 1).all()
     else:
         assert quota.max() <= 1
-    if name == "equal":
+    if name in ("equal", 0):
         open_ = quota[quota < capacity_K]
         assert len(open_) == 0 or open_.max() - open_.min() <= 1
         assert len(open_) == 0 or quota.max() - open_.min() <= 1
+
+
+@pytest.mark.parametrize(
+    ("power", "name"), [(0, "equal"), (0.0, "equal"), (0.5, "sqrt"), (1, "proportional")]
+)
+def test_a_power_that_has_a_name_is_it(power: float, name: str) -> None:
+    assert find_quota(power) == find_quota(name) == name
+
+
+def test_a_power_lies_between_the_names() -> None:
+    # 10,000 rows and one: powers 0.25, 0.5 and 0.75 give 10, 100 and 1,000 to one.
+    size = np.array([10_000, 1])
+    ratios = [a / b for a, b in (appetites(p, size, np.ones(2)) for p in (0, 0.25, 0.5, 0.75, 1))]
+    assert ratios == pytest.approx([1, 10, 100, 1000, 10_000])
+    assert find_quota(0.75) == 0.75
+
+
+@pytest.mark.parametrize("quota", ["fair", "0.5", -0.1, 1.5, float("nan")])
+def test_there_is_no_other_quota(quota: str | float) -> None:
+    with pytest.raises(SettingError) as error:
+        find_quota(quota)
+    assert str(error.value) == (
+        f"there is no quota {quota!r}; use one of equal, proportional, sqrt, neyman, "
+        "or a number from 0 to 1"
+    )
 
 
 def test_proportional() -> None:

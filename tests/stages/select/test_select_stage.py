@@ -242,7 +242,7 @@ def test_token_budget(tmp_path: Path) -> None:
         ),
         (
             {"count": 5, "quota": "fair"},
-            f"there is no quota 'fair'; use one of {', '.join(QUOTAS)}",
+            f"there is no quota 'fair'; use one of {', '.join(QUOTAS)}, or a number from 0 to 1",
         ),
         ({"count": 5, "trim": 0.5}, "--trim is 0.5; give a fraction from 0 to below 0.5"),
     ],
