@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,16 @@ from formats.places import Url, place
 
 
 class _Place(click.Path):
-    """A path; of an artifact to read also a URL that fsspec can open."""
+    """A path; of an artifact to read also a URL that fsspec can open.
 
-    def __init__(self, remote: bool = False) -> None:
+    Args:
+        remote: URLs are allowed.
+        read: an artifact. It names its inputs as seen from where it lies, so a link to it is followed.
+    """
+
+    def __init__(self, remote: bool = False, read: bool = False) -> None:
         super().__init__(path_type=Path)
-        self.remote = remote
+        self.remote, self.read = remote, read
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         found = place(value)
@@ -28,11 +34,21 @@ class _Place(click.Path):
             else:
                 advice = "only a local path can be given here"
             self.fail(f"{found} is a URL: {advice}", param, ctx)
-        return found if isinstance(found, Url) else super().convert(found, param, ctx)
+        if isinstance(found, Url):
+            return found
+        return super().convert(followed(found) if self.read else found, param, ctx)
+
+
+def followed(path: Path) -> Path:
+    """What a link stands for; a folder on the way that is a link keeps its name."""
+    while path.is_symlink() and path.exists():
+        path = Path(os.path.normpath(path.parent / os.readlink(path)))
+    return path
 
 
 PATH = _Place()
-ARTIFACT = _Place(remote=True)
+ARTIFACT = _Place(remote=True, read=True)
+LOCAL_ARTIFACT = _Place(read=True)
 
 
 def output_option(help_text: str) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from cluster_cli.options import PATH, output_option
+from cluster_cli.options import LOCAL_ARTIFACT, output_option
 
 
 @click.command("report")
-@click.argument("source", type=PATH, metavar="RUN_OR_COMPARISON")
+@click.argument("source", type=LOCAL_ARTIFACT, metavar="RUN_OR_COMPARISON")
 @output_option("The file to write; - is stdout.")
 @click.option(
     "--format",
@@ -21,8 +21,12 @@ from cluster_cli.options import PATH, output_option
     show_default=True,
     help="A page, or Markdown for a pull request.",
 )
-@click.option("--evaluation", type=PATH, metavar="FILE", help="An evaluation.json of the run.")
-@click.option("--full", type=PATH, metavar="RUN", help="A run on everything: what was saved?")
+@click.option(
+    "--evaluation", type=LOCAL_ARTIFACT, metavar="FILE", help="An evaluation.json of the run."
+)
+@click.option(
+    "--full", type=LOCAL_ARTIFACT, metavar="RUN", help="A run on everything: what was saved?"
+)
 @click.option(
     "--by",
     metavar="COLUMN",

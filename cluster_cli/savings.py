@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cluster_cli import printing
-from cluster_cli.options import PATH
+from cluster_cli.options import LOCAL_ARTIFACT
 
 if TYPE_CHECKING:
     from stages.savings import Savings
@@ -31,11 +31,13 @@ _FREE = "the hours of selecting are not given (--selection-hours): counted as no
 )
 @click.option("--epochs", type=click.IntRange(1), help="Of a job.  [default: 1, or the run's]")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Alike.")
-@click.option("--full", type=PATH, metavar="RUN", help="A run on everything, instead of hours.")
-@click.option("--subset", type=PATH, metavar="RUN", help="A run on the selection.")
+@click.option(
+    "--full", type=LOCAL_ARTIFACT, metavar="RUN", help="A run on everything, instead of hours."
+)
+@click.option("--subset", type=LOCAL_ARTIFACT, metavar="RUN", help="A run on the selection.")
 @click.option(
     "--selection",
-    type=PATH,
+    type=LOCAL_ARTIFACT,
     multiple=True,
     metavar="ARTIFACT",
     help="What was made to select.  [default: what the subset's run was made from]",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cluster_cli import pipeline, printing
-from cluster_cli.options import PATH
+from cluster_cli.options import PATH, followed
 
 if TYPE_CHECKING:
     from stages.pipeline import State
@@ -44,7 +44,7 @@ def _states(ctx: click.Context, places: tuple[Path, ...]) -> list[State]:
 
     files = [place for place in places if place.suffix == ".toml"]
     if places and not files:
-        return [status_of(place) for place in places]
+        return [status_of(followed(place)) for place in places]
     if len(places) > 1:
         raise click.UsageError(f"{files[0]} says which artifacts; give it alone, or artifacts")
     with pipeline.opened(ctx, files[0] if files else None) as chain:

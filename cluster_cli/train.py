@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cluster_cli.options import (
+    LOCAL_ARTIFACT,
     PATH,
     force_option,
     json_option,
@@ -18,11 +19,11 @@ from cluster_cli.options import (
 
 
 @click.command("train")
-@click.argument("allocation", type=PATH)
+@click.argument("allocation", type=LOCAL_ARTIFACT)
 @click.option("-m", "--model", help="Folder, GGUF file or Hugging Face name.")
 @click.option(
     "--init-from",
-    type=PATH,
+    type=LOCAL_ARTIFACT,
     metavar="RUN",
     help="Go on from the model of a finished run, in place of --model.",
 )

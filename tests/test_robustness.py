@@ -175,6 +175,29 @@ def test_links_to_data_and_folders_are_followed(folder: Path) -> None:
     assert header.stats["selected"] == 30
 
 
+def test_a_link_to_one_artifact_is_followed(folder: Path) -> None:
+    """It names its inputs as seen from where it lies, which is not where the link is."""
+    (folder / "links").mkdir()
+    for name in ("clusters.zarr", "selection.jsonl", "allocation", "run"):
+        (folder / "links" / name).symlink_to(f"../work/{name}")
+    for line in (
+        "status links/clusters.zarr links/selection.jsonl links/allocation links/run --check",
+        "validate links/clusters.zarr links/selection.jsonl",
+        "select links/clusters.zarr --count 5 --exclude ids.txt -o work/five.jsonl",
+        "allocate links/selection.jsonl --ranks 2 -o two",
+        "export links/selection.jsonl --to messages -o exported.jsonl",
+    ):
+        (folder / "ids.txt").write_text("1\n")
+        done = typed(line, folder)
+        assert done.returncode == 0, done.stderr
+    header = artifacts.read_header(folder / "work" / "five.jsonl", "selection")
+    assert header.inputs[0]["path"] == "clusters.zarr"
+    (folder / "round").symlink_to("round")
+    done = typed("select round --count 5 -o work/five.jsonl", folder)
+    assert done.returncode == 1
+    assert done.stderr == "error: cannot read round/zarr.json: Too many levels of symbolic links\n"
+
+
 def test_an_output_that_is_a_link_is_replaced_and_its_target_left_alone(folder: Path) -> None:
     """Half of an output could not be exchanged at once on another disk; so the link itself is."""
     for name in ("selection.jsonl", "clusters.zarr"):
