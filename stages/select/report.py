@@ -11,6 +11,7 @@ from stages.reporting import Reporter
 from stages.select.pool import Pool
 from stages.select.weights import effective
 
+_MOVED = 0.1  # part of the weight on other clusters than in the data, from which on it is said
 _LOW = 0.6  # effective sample size, as a fraction, below which weights cost more than they should
 
 
@@ -31,6 +32,7 @@ def figures(
         "clusters": int((pool.size > 0).sum()),
         "clusters_represented": len(np.unique(pool.label[chosen])),
         **effective(weight_M),
+        "moved": _moved(pool, chosen, weight_M),
         "largest_weight": round(float(weight_M.max()), 6),
         "tokens": taken,
         "tokens_total": total,
@@ -45,6 +47,13 @@ def figures(
     return found
 
 
+def _moved(pool: Pool, chosen: np.ndarray, weight_M: np.ndarray) -> float:
+    """The part of the weight that is on other clusters than in the data: total variation distance."""
+    size_K = pool.count().sum(axis=0)
+    weight_K = np.bincount(pool.label[chosen], weights=weight_M, minlength=len(size_K))
+    return round(float(np.abs(weight_K / weight_M.sum() - size_K / len(pool)).sum() / 2), 6)
+
+
 def _strata(pool: Pool, chosen: np.ndarray, weight_M: np.ndarray) -> dict[str, Any]:
     """Of every stratum its share of the rows, the examples selected, and their share by weight."""
     rows_S, taken_S = pool.count().sum(axis=1), pool.count(chosen).sum(axis=1)
@@ -56,8 +65,14 @@ def _strata(pool: Pool, chosen: np.ndarray, weight_M: np.ndarray) -> dict[str, A
     }
 
 
-def report(stats: dict[str, Any], reporter: Reporter) -> None:
-    """Says what was selected, and warns of what may surprise."""
+def report(stats: dict[str, Any], can_weight: bool, reporter: Reporter) -> None:
+    """Says what was selected, and warns of what may surprise.
+
+    Args:
+        stats: the header's.
+        can_weight: the method's clusters can be weighted back to their shares.
+        reporter: hears it.
+    """
     missing = stats["clusters"] - stats["clusters_represented"]
     if "target" in stats:
         aim = stats["target"]
@@ -76,6 +91,11 @@ def report(stats: dict[str, Any], reporter: Reporter) -> None:
             f"the weights are very unequal: {stats['selected']} examples count like "
             f"{stats['effective_sample_size']:.0f} ({stats['ess_fraction']:.0%}); "
             "without --weights, or with --quota proportional, they are equal"
+        )
+    if can_weight and stats["moved"] >= _MOVED:
+        reporter.message(
+            f"the mix changes: {stats['moved']:.0%} of the weight is on other clusters than in the data, "
+            "as the quotas ask; --weights restores it"
         )
     reporter.message(
         f"selected {stats['selected']:,} of {stats['clusterable']:,} rows "

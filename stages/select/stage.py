@@ -165,7 +165,7 @@ def select(
         if aim is not None:
             notes["target"] = aim.stats(chosen)
         stats = {**figures(source, pool, chosen, weight_M), **notes}
-        report(stats, reporter)
+        report(stats, chosen_method.weighted and aim is None, reporter)
         read = further_inputs(must_include, exclude, target, curve)
         return _header(source, read, folder, key, params, stats), _columns(pool, chosen, weight_M)
 

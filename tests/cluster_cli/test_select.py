@@ -31,6 +31,8 @@ def test_writes_a_selection_and_says_so_on_stderr(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == (
+        "the mix changes: 13% of the weight is on other clusters than in the data, as the quotas ask; "
+        "--weights restores it\n"
         "selected 30 of 100 rows (30.0%, 30.0% of the tokens) from 3 of 3 clusters; "
         "effective sample size 30\n"
     )

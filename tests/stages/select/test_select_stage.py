@@ -102,6 +102,7 @@ def test_header(tmp_path: Path) -> None:
         "clusters_represented": 3,
         "effective_sample_size": round(30**2 / (10 * (1.8**2 + 0.9**2 + 0.3**2)), 3),
         "ess_fraction": round(30 / (10 * (1.8**2 + 0.9**2 + 0.3**2)), 6),
+        "moved": 0.0,
         "largest_weight": 1.8,
         "tokens": 600,
         "tokens_total": 2000,
@@ -253,6 +254,32 @@ def test_bad_settings(tmp_path: Path, arguments: dict[str, Any], message: str) -
         select(path, tmp_path / "s.jsonl", **arguments)
     assert str(error.value) == message
     assert not (tmp_path / "s.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings_", "moved", "said"),
+    [
+        # 60, 30 and 10 % of the rows; 14, 10 and 6 of 30 examples: 13.3 and 3.3 points less, 10 more.
+        ({}, 0.133333, True),
+        ({"quota": "equal"}, 0.266667, True),
+        ({"quota": "equal", "weights": True}, 0.0, False),
+        ({"quota": "proportional"}, 0.0, False),
+        # Nobody asks highest loss for a mix: it is recorded, and there is nothing to restore.
+        ({"method": "loss"}, None, False),
+    ],
+)
+def test_how_much_the_mix_changes(
+    tmp_path: Path, settings_: dict[str, Any], moved: float | None, said: bool
+) -> None:
+    notes = Notes()
+    chosen = run(tmp_path, count=30, reporter=notes, loss=np.arange(100), **settings_)
+    if moved is not None:
+        assert chosen.header.stats["moved"] == pytest.approx(moved, abs=1e-6)
+    line = (
+        f"the mix changes: {chosen.header.stats['moved']:.0%} of the weight is on other clusters than "
+        "in the data, as the quotas ask; --weights restores it"
+    )
+    assert (line in notes.messages) == said
 
 
 def test_nothing_clustered(tmp_path: Path) -> None:
