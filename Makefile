@@ -5,13 +5,13 @@ RUN    := $(VENV)/bin/python
 WORK   ?= work
 SEEDS  ?= 5
 ROWS   ?= 12000
-ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,cluster-head,cluster-equal,cluster-balanced-order,balanced-random,tagcos,cluster-neyman,cluster-proportional,cluster-farthest,cluster-nearest,cluster-diverse,cluster-no-centre,cluster-warm
+ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,cluster-head,cluster-equal,cluster-mild,cluster-balanced-order,balanced-random,tagcos,cluster-neyman,cluster-proportional,cluster-farthest,cluster-nearest,cluster-diverse,cluster-no-centre,cluster-warm
 # What all comparisons of the README have in common, run in a folder of its own.
 COMPARE = $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --seeds $(SEEDS) -o comparison
 ANSWERS = $(COMPARE) --metric verbatim --generate
 SMOL   := full,random,cluster,embedding
 PROXIED := $(SMOL),cluster-proxy
-WORDS  := full,random,cluster,cluster-published,cluster-weighted,embedding,cluster-head,cluster-balanced-order
+WORDS  := full,random,cluster,cluster-published,cluster-weighted,embedding,cluster-head,cluster-mild,cluster-balanced-order
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-smollm test test-slow smoke bench bench-words bench-medquad bench-code lint format docs clean

@@ -102,7 +102,7 @@ def command(
     \b
     Arms: full, random, balanced-random, proportional, loss, loss-mid, norm, k-centre, facility, tagcos,
     embedding, s2l, cluster, and changes of the method: cluster-published, cluster-head,
-    cluster-gradient, cluster-warm, cluster-proxy, cluster-no-centre, cluster-equal,
+    cluster-gradient, cluster-warm, cluster-proxy, cluster-no-centre, cluster-equal, cluster-mild,
     cluster-proportional, cluster-neyman, cluster-weighted, cluster-farthest, cluster-nearest,
     cluster-diverse, cluster-random-allocation, cluster-balanced-order.
     """

@@ -197,20 +197,37 @@ def _order() -> str:
 
 
 def _curve(result: Json) -> str:
-    """Quality by fraction, and the fraction that is nearly as good as everything."""
-    curves = {curve["arm"]: curve for curve in result["curves"]}
-    fractions = next(iter(curves.values()))["fractions"]
-    rows = [["arm", *(f"{fraction:.0%}" for fraction in fractions)]]
-    for name, curve in curves.items():
-        rows.append([name, *(f"{100 * value:.1f}" for value in curve["quality"])])
-    return (
-        f"**Learning curve**, the practice bank of `make bench`, {result['params']['seeds']} seeds: "
-        "accuracy over all dev rows by the part of the rows that was trained on, at equal epochs "
-        f"(`make bench ARMS=full,{','.join(curves)} SEEDS={result['params']['seeds']} "
-        "FRACTIONS='0.1 0.2 0.31 0.5'`).\n\n"
-        + table(*rows)
-        + "\n"
-        + "".join(
-            f"* {sentence}\n" for sentence in result["verdicts"] if "full quality" in sentence
-        )
-    )
+    """Quality by fraction in three views, and the fraction that is nearly as good as everything."""
+    how, metric, seeds = COMPARED["bank"], result["params"]["metric"], result["params"]["seeds"]
+    arms = [curve["arm"] for curve in result["curves"]]
+    percents = [f"{100 * fraction:.0f} %" for fraction in result["curves"][0]["fractions"][:-1]]
+    fractions = " ".join(f"{int(percent.split()[0]) / 100:g}" for percent in percents)
+    parts = [
+        f"**Learning curves**, the practice bank of `make bench`, {seeds} seeds, equal epochs: accuracy on "
+        "dev rows in percent by the part of the rows that was trained on, mean and standard deviation over "
+        f"seeds (`make bench ARMS=full,{','.join(arms)} SEEDS={seeds} FRACTIONS='{fractions}'`).\n\n"
+    ]
+    views: dict[str, Callable[[str], bool] | None] = {
+        "All skills alike; and the part from which on it is 99 % of full training's, with its 95 % "
+        "interval": lambda _: True,
+        "Skills as frequent as in the pool": None,
+        f"Rare: {how.rare}": how.is_rare,
+    }
+    for number, (title, groups) in enumerate(views.items()):
+        of = _over(result, metric, how, groups)
+        head = ["arm", *percents, "100 %", *(["99 % of full from"] if number == 0 else [])]
+        rows = [
+            [
+                curve["arm"],
+                *(_level(of[f"{curve['arm']} {percent}"], loss=False) for percent in percents),
+                _level(of["full"], loss=False),
+                *([_enough(curve["needed"])] if number == 0 else []),
+            ]
+            for curve in result["curves"]
+        ]
+        parts.append(f"{title}:\n\n{table(head, *rows)}\n")
+    return "".join(parts)
+
+
+def _enough(needed: Json) -> str:
+    return f"{needed['mean']:.0%} ({needed['low']:.0%} to {min(1.0, needed['high']):.0%})"

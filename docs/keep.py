@@ -1,7 +1,7 @@
 """Keep what a comparison found for the documentation: `python docs/keep.py work/bench/comparison bank`.
 
-Writes `docs/results/comparison_NAME.json`: arms, sentences and curves as they are, and of every trial the
-deciding metric alone.
+Writes `docs/results/comparison_NAME.json`: sentences and curves as they are, of every arm its rows and
+what it saved, and of every trial the deciding metric. One line an entry, so that a diff shows which changed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ def kept(found: Comparison) -> dict[str, Any]:
     return {
         "created_by": found.header.created_by,
         "params": found.header.params,
-        "arms": found.arms,
+        "arms": [_arm(arm) for arm in found.arms],
         "verdicts": found.verdicts,
         "curves": found.curves,
         "trials": [_trial(trial, metric) for trial in found.trials],
     }
+
+
+def _arm(arm: dict[str, Any]) -> dict[str, Any]:
+    return {name: arm[name] for name in ("arm", "rows", "savings") if name in arm}
 
 
 def _trial(trial: dict[str, Any], metric: str) -> dict[str, Any]:
@@ -46,13 +50,26 @@ def _figure(figure: dict[str, Any]) -> dict[str, Any]:
     return {name: figure[name] for name in ("value", "examples")}
 
 
+def written(found: dict[str, Any]) -> str:
+    """As JSON, one line for each entry of a list."""
+    parts = []
+    for name, value in found.items():
+        entries = value if isinstance(value, list) else None
+        if entries is None:
+            text = json.dumps(value, allow_nan=False)
+        else:
+            text = "[\n  " + ",\n  ".join(json.dumps(e, allow_nan=False) for e in entries) + "\n ]"
+        parts.append(f' "{name}": {text}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 def main() -> None:
     """The command."""
     if len(sys.argv) != 3:
         raise SystemExit("usage: python docs/keep.py COMPARISON NAME")
     output = RESULTS / f"comparison_{sys.argv[2]}.json"
-    text = json.dumps(kept(Comparison.open(sys.argv[1])), indent=1, allow_nan=False)
-    output.write_text(text + "\n", encoding="utf-8")
+    text = written(kept(Comparison.open(sys.argv[1])))
+    output.write_text(text, encoding="utf-8")
     print(f"{output}: {len(text):,} bytes")
 
 

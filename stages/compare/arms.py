@@ -86,6 +86,7 @@ ARMS = {
         Arm("cluster-proxy", "scored with another model", {}),
         Arm("cluster-no-centre", "mean direction left in", {"cluster": {"centre": False}}),
         Arm("cluster-proportional", "quotas by size", _select(quota="proportional")),
+        Arm("cluster-mild", "quotas by size to the power 0.75", _select(quota=0.75)),
         Arm("cluster-equal", "equal quotas", _select(quota="equal")),
         Arm("cluster-neyman", "quotas by size times spread", _select(quota="neyman")),
         Arm("cluster-weighted", "weighted by the clusters' shares", _select(weights=True)),
