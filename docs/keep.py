@@ -1,7 +1,7 @@
 """Keep what a comparison found for the documentation: `python docs/keep.py work/bench/comparison bank`.
 
 Writes `docs/results/comparison_NAME.json`: sentences and curves as they are, of every arm its rows and
-what it saved, and of every trial the deciding metric. One line an entry, so that a diff shows which changed.
+what it saved, and of every trial the deciding metric. One line an entry: a diff shows which changed.
 """
 
 from __future__ import annotations
