@@ -5,16 +5,17 @@ RUN    := $(VENV)/bin/python
 WORK   ?= work
 SEEDS  ?= 5
 ROWS   ?= 12000
-ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,cluster-head,cluster-equal,cluster-mild,cluster-balanced-order,balanced-random,tagcos,cluster-neyman,cluster-proportional,cluster-farthest,cluster-nearest,cluster-diverse,cluster-no-centre,cluster-warm
+ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,cluster-head,cluster-equal,cluster-mild,cluster-balanced-order,balanced-random,tagcos,cluster-neyman,cluster-proportional,cluster-farthest,cluster-nearest,cluster-diverse,cluster-trimmed,cluster-no-centre,cluster-warm
 # What all comparisons of the README have in common, run in a folder of its own.
 COMPARE = $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --seeds $(SEEDS) -o comparison
 ANSWERS = $(COMPARE) --metric verbatim --generate
 SMOL   := full,random,cluster,embedding
 PROXIED := $(SMOL),cluster-proxy
+STORY  := full,random,cluster,cluster-published,embedding,cluster-head,cluster-equal,cluster-mild,cluster-proportional,cluster-balanced-order
 WORDS  := full,random,cluster,cluster-published,cluster-weighted,embedding,cluster-head,cluster-mild,cluster-balanced-order
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-smollm test test-slow smoke bench bench-words bench-medquad bench-code lint format docs clean
+.PHONY: help install demo demo-smollm test test-slow smoke bench bench-words bench-story bench-medquad bench-code lint format docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +63,15 @@ bench-words: install  ## README's table of word problems: make bench-words DATA=
 	ln -sfn $(abspath $(MODEL)) $(WORK)/words/base
 	$(RUN) examples/word_problems/prepare.py $(DATA) -o $(WORK)/words
 	cd $(WORK)/words && $(ANSWERS) --by operators --max-new-tokens 48 --arms $(WORDS)
+
+bench-story: install  ## README's table of a story model on MedQuAD: make bench-story DATA=medquad MODEL=stories260k
+	@test -n "$(DATA)" -a -n "$(MODEL)" || { echo "error: name data and model: make bench-story DATA=folder MODEL=folder" >&2; exit 2; }
+	mkdir -p $(WORK)/story
+	cp examples/story/cluster.toml $(WORK)/story/
+	ln -sfn $(abspath $(MODEL)) $(WORK)/story/base
+	$(DRAW) $(DATA)/train.jsonl --rows 1600 --group qtype > $(WORK)/story/train.jsonl
+	$(DRAW) $(DATA)/dev.jsonl --rows 400 --group qtype > $(WORK)/story/dev.jsonl
+	cd $(WORK)/story && $(COMPARE) --by group --arms $(STORY)
 
 # SmolLM2-135M: $(call SMOLLM,folder,arms) compares on the train.jsonl and dev.jsonl that lie in the folder.
 DRAW = $(RUN) examples/smollm/sample.py

@@ -104,7 +104,7 @@ def command(
     embedding, s2l, cluster, and changes of the method: cluster-published, cluster-head,
     cluster-gradient, cluster-warm, cluster-proxy, cluster-no-centre, cluster-equal, cluster-mild,
     cluster-proportional, cluster-neyman, cluster-weighted, cluster-farthest, cluster-nearest,
-    cluster-diverse, cluster-random-allocation, cluster-balanced-order.
+    cluster-diverse, cluster-trimmed, cluster-random-allocation, cluster-balanced-order.
     """
     from formats.comparison import Comparison as Written
     from formats.data import DataOptions

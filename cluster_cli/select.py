@@ -77,9 +77,9 @@ class _NumberOr(click.ParamType):
 @click.option(
     "--trim",
     type=float,
-    default=0.01,
+    default=Settings.trim,
     show_default=True,
-    help="Fraction of outliers to avoid.",
+    help="Fraction of outliers to set aside: broken text or rare lessons. With --within farthest: 0.01.",
 )
 @click.option(
     "--weights/--no-weights",

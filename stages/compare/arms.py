@@ -77,8 +77,8 @@ ARMS = {
         Arm("cluster", "the method, as the file has it", _select(method="cluster")),
         Arm(
             "cluster-published",
-            "as published: equal quotas, farthest, weighted",
-            _select(quota="equal", within="farthest", weights=True),
+            "as published: equal quotas, farthest but for 1 % of outliers, weighted",
+            _select(quota="equal", within="farthest", weights=True, trim=0.01),
         ),
         Arm("cluster-head", "forward-only signatures", {"score": {"kind": "head"}}),
         Arm("cluster-gradient", "gradient signatures", {"score": {"kind": "gradient"}}),
@@ -90,7 +90,12 @@ ARMS = {
         Arm("cluster-equal", "equal quotas", _select(quota="equal")),
         Arm("cluster-neyman", "quotas by size times spread", _select(quota="neyman")),
         Arm("cluster-weighted", "weighted by the clusters' shares", _select(weights=True)),
-        Arm("cluster-farthest", "the least typical within clusters", _select(within="farthest")),
+        Arm(
+            "cluster-farthest",
+            "the least typical within clusters, but for 1 % of outliers",
+            _select(within="farthest", trim=0.01),
+        ),
+        Arm("cluster-trimmed", "1 % of outliers set aside", _select(trim=0.01)),
         Arm("cluster-nearest", "the most typical within clusters", _select(within="nearest")),
         Arm("cluster-diverse", "k-centre within clusters", _select(within="diverse")),
         Arm(

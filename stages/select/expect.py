@@ -34,7 +34,7 @@ def expected(
     tokens: int | None = None,
     quota: str | float = Settings.quota,
     within: str = Settings.within,
-    trim: float = 0.01,
+    trim: float = Settings.trim,
     weights: bool = False,
     seed: int = 0,
     coverage: float = 0.95,

@@ -21,7 +21,7 @@ class Settings:
 
     quota: str | float = "sqrt"
     within: str = "random"
-    trim: float = 0.01
+    trim: float = 0.0
     seed: int = 0
     signatures: Path | None = None
     min_per_cluster: int = 0

@@ -46,7 +46,7 @@ def select(
     tokens: int | None = None,
     quota: str | float = Settings.quota,
     within: str = Settings.within,
-    trim: float = 0.01,
+    trim: float = Settings.trim,
     weights: bool = False,
     seed: int = 0,
     coverage: float = 0.95,
@@ -77,7 +77,8 @@ def select(
         quota: how the budget is shared over clusters: a name, or a power of their size
             (``stages.select.quotas``).
         within: which members of a cluster come first, see ``stages.select.members``.
-        trim: fraction of outliers that are avoided where a cluster has other members.
+        trim: fraction of outliers that are avoided where a cluster has other members. They are broken text,
+            and as often the rarest lessons; of use with ``within="farthest"``, which looks for them.
         weights: restore every cluster's share by loss weights (``stages.select.weights``); else all
             are 1, and small clusters count for more than in the whole dataset.
         seed: of random choices.

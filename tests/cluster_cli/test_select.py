@@ -44,7 +44,7 @@ def test_what_is_not_given_is_as_in_the_stage(clusters: Path) -> None:
     assert run(["select", str(clusters), "-o", str(output), "--fraction", "0.3"]) == 0
     header = read_selection(output).header
     assert header.key == select(clusters, clusters.parent / "other.jsonl", fraction=0.3).key
-    said = {"quota": "sqrt", "within": "random", "weights": False}
+    said = {"quota": "sqrt", "within": "random", "trim": 0.0, "weights": False}
     assert {name: header.params[name] for name in said} == said
 
 

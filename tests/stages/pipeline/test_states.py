@@ -99,7 +99,7 @@ MATTERS: list[tuple[str, dict[str, Any], str]] = [
     ("select", {"within": "nearest"}, "within: random -> nearest"),
     ("select", {"method": "random"}, "method: cluster -> random"),
     ("select", {"quota": "equal"}, "quota: sqrt -> equal"),
-    ("select", {"trim": 0.1}, "trim: 0.01 -> 0.1"),
+    ("select", {"trim": 0.1}, "trim: 0.0 -> 0.1"),
     ("select", {"weights": False}, "weights: true -> false"),
     ("select", {"min_per_cluster": 2}, "min_per_cluster: none -> 2"),
     ("select", {"stratify": "answer"}, "stratify: none -> answer"),

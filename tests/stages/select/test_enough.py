@@ -15,7 +15,7 @@ from formats.selection import read_selection
 from stages.select import select
 from tests.synthetic import Notes, write_clusters
 
-RULES = {"method": "cluster", "quota": "sqrt", "within": "random", "trim": 0.01, "weights": False}
+RULES = {"method": "cluster", "quota": "sqrt", "within": "random", "trim": 0.0, "weights": False}
 
 
 def curve(arm: str = "cluster", **changed: Any) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def test_the_defaults(tmp_path: Path, sizes: list[int], count: int, expected: li
     assert np.bincount(chosen.cluster).tolist() == expected
     assert set(chosen.weight.tolist()) == {1.0}
     assert chosen.header.stats["effective_sample_size"] == count
-    said = {"quota": "sqrt", "within": "random", "weights": False}
+    said = {"quota": "sqrt", "within": "random", "trim": 0.0, "weights": False}
     assert {name: chosen.header.params[name] for name in said} == said
     assert run(tmp_path, count=count, **said).header.key == chosen.header.key
 
