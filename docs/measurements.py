@@ -322,11 +322,9 @@ def _gradient_quality(found: Json) -> str:
         "one at which the worst of the random orders ends. With every seed `balanced` gets there a fifth "
         "sooner on the word problems and a thirtieth on MedQuAD; on the bank, where all losses are near "
         "zero by then, it gets there as soon as the random orders and ends above them, as `disjoint` does. "
-        "On dev rows the order alone is worth "
-        "four points of accuracy on the word problems and costs one on the bank, both beyond their "
-        "intervals ([below](#comparisons-sentence-by-sentence)). It needs the signatures of all selected "
-        "rows, where the others need none, so "
-        "it is an option and not the default.\n\n"
+        "What the order alone is worth on dev rows stands [below](#comparisons-sentence-by-sentence). It "
+        "needs the signatures of all selected rows, where the others need none, so it is an option and not "
+        "the default.\n\n"
         + "\n".join(parts)
         + "\n"
         + _between_ranks(read("ranks_medquad_1"), read("ranks_medquad_4"))
