@@ -47,7 +47,7 @@ test-slow: install  ## the tests that take minutes each
 smoke: install  ## the demo at its smallest size
 	$(RUN) examples/practice_bank/demo.py --smoke --work $(WORK)/smoke
 
-bench: install  ## README's table of the practice bank: 19 arms, five seeds (80 minutes; ARMS=, SEEDS=, ROWS=, FRACTIONS=)
+bench: install  ## README's table of the practice bank: 21 arms, five seeds (90 minutes; ARMS=, SEEDS=, ROWS=, FRACTIONS=)
 	mkdir -p $(WORK)/bench
 	cp examples/practice_bank/cluster.toml $(WORK)/bench/
 	$(RUN) examples/practice_bank/generate.py --rows $(ROWS) --dev 1600 --seed 1 -o $(WORK)/bench
