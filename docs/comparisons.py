@@ -12,6 +12,7 @@ sys.path[:0] = [str(RESULTS.parents[1]), str(RESULTS.parents[1] / "examples" / "
 
 from generate import TAILS  # noqa: E402
 
+from formats.comparison import interval  # noqa: E402
 from formats.evaluation import LOSSES  # noqa: E402
 from stages.compare.statistics import Estimate, difference  # noqa: E402
 
@@ -211,35 +212,37 @@ def _curve(result: Json) -> str:
     """Quality by fraction in three views, and the fraction that is nearly as good as everything."""
     how, metric, seeds = COMPARED["bank"], result["params"]["metric"], result["params"]["seeds"]
     arms = [curve["arm"] for curve in result["curves"]]
-    percents = [f"{100 * fraction:.0f} %" for fraction in result["curves"][0]["fractions"][:-1]]
-    fractions = " ".join(f"{int(percent.split()[0]) / 100:g}" for percent in percents)
+    # A budget is whole rows: 0.31 of them may be 0.3099.
+    fractions = [round(fraction, 2) for fraction in result["curves"][0]["fractions"][:-1]]
+    percents = [f"{100 * fraction:.0f} %" for fraction in fractions]
     parts = [
         f"**Learning curves**, the practice bank of `make bench`, {seeds} seeds, equal epochs: accuracy on "
         "dev rows in percent by the part of the rows that was trained on, mean and standard deviation over "
-        f"seeds (`make bench ARMS=full,{','.join(arms)} SEEDS={seeds} FRACTIONS='{fractions}'`, with "
+        f"seeds (`make bench ARMS=full,{','.join(arms)} SEEDS={seeds} "
+        f"FRACTIONS='{' '.join(map(str, fractions))}'`, with "
         "`trim = 0.01` under [select]).\n\n"
     ]
-    views: dict[str, Callable[[str], bool] | None] = {
-        "All skills alike; and the part from which on it is 99 % of full training's, with its 95 % "
-        "interval": lambda _: True,
-        "Skills as frequent as in the pool": None,
-        f"Rare: {how.rare}": how.is_rare,
-    }
-    for number, (title, groups) in enumerate(views.items()):
+    enough = ["99 % of full from", *(_enough(curve["needed"]) for curve in result["curves"])]
+    views: list[tuple[str, Callable[[str], bool] | None, list[list[str]]]] = [
+        (
+            "All skills alike; and the part from which on it is 99 % of full training's, with its 95 % "
+            "interval",
+            lambda _: True,
+            [enough],
+        ),
+        ("Skills as frequent as in the pool", None, []),
+        (f"Rare: {how.rare}", how.is_rare, []),
+    ]
+    for title, groups, more in views:
         of = _over(result, metric, how, groups)
-        head = ["arm", *percents, "100 %", *(["99 % of full from"] if number == 0 else [])]
-        rows = [
-            [
-                curve["arm"],
-                *(_level(of[f"{curve['arm']} {percent}"], loss=False) for percent in percents),
-                _level(of["full"], loss=False),
-                *([_enough(curve["needed"])] if number == 0 else []),
-            ]
-            for curve in result["curves"]
-        ]
-        parts.append(f"{title}:\n\n{table(head, *rows)}\n")
+        columns = [["arm", *arms]]
+        for percent in percents:
+            levels = (_level(of[f"{arm} {percent}"], loss=False) for arm in arms)
+            columns.append([percent, *levels])
+        columns.append(["100 %", *[_level(of["full"], loss=False)] * len(arms)])
+        parts.append(f"{title}:\n\n{table(*zip(*columns, *more, strict=True))}\n")
     return "".join(parts)
 
 
 def _enough(needed: Json) -> str:
-    return f"{needed['mean']:.0%} ({needed['low']:.0%} to {min(1.0, needed['high']):.0%})"
+    return f"{needed['mean']:.0%} ({interval(needed)})"

@@ -54,11 +54,11 @@ def written(found: dict[str, Any]) -> str:
     """As JSON, one line for each entry of a list."""
     parts = []
     for name, value in found.items():
-        entries = value if isinstance(value, list) else None
-        if entries is None:
-            text = json.dumps(value, allow_nan=False)
+        if isinstance(value, list):
+            lines = (json.dumps(entry, allow_nan=False) for entry in value)
+            text = "[\n  " + ",\n  ".join(lines) + "\n ]"
         else:
-            text = "[\n  " + ",\n  ".join(json.dumps(e, allow_nan=False) for e in entries) + "\n ]"
+            text = json.dumps(value, allow_nan=False)
         parts.append(f' "{name}": {text}')
     return "{\n" + ",\n".join(parts) + "\n}\n"
 

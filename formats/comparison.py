@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,13 @@ class Comparison:
                     f"{path} has no {name}", fix="run the comparison again, it keeps what it has"
                 )
         return cls(path, header, **parts, curves=header.extra.get("curves", []))  # type: ignore[arg-type]
+
+
+def interval(needed: Mapping[str, Any]) -> str:
+    """The interval of a curve's ``needed`` fraction, such as ``35% to 77%``; empty with one seed."""
+    if needed["low"] is None:
+        return ""
+    return f"{max(0.0, needed['low']):.0%} to {min(1.0, needed['high']):.0%}"
 
 
 def write_comparison(output: Path, header: artifacts.Header, **parts: Any) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from formats.comparison import interval
 from formats.evaluation import LOSSES
 from stages.compare.statistics import Estimate
 
@@ -90,6 +91,5 @@ def _sentence(curve: Mapping[str, Any]) -> str:
     if curve["at_most"]:
         return f"{share} with at most {found['mean']:.0%} of the rows, the smallest part measured."
     text = f"{share} from about {found['mean']:.0%} of the rows on"
-    if found["low"] is None:
-        return f"{text}; one seed shows no spread."
-    return f"{text} ({max(0.0, found['low']):.0%} to {min(1.0, found['high']):.0%})."
+    spread = interval(found)
+    return f"{text} ({spread})." if spread else f"{text}; one seed shows no spread."

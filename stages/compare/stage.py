@@ -223,9 +223,9 @@ def _write(
     lines = summary.summarise(by_arm, what, comparison.metric, comparison.margin)
     seeds = len({trial.seed for trial in comparison.trials})
     said = summary.verdicts(lines, comparison.metric, comparison.margin, seeds)
-    how = {trial.arm.name: _rules(trial) for trial in comparison.trials}
+    of_arm = {trial.arm.name: trial for trial in comparison.trials}
     curves = [
-        {**curve, "select": how[curve["arm"]]}
+        {**curve, "select": _rules(of_arm[curve["arm"]])}
         for curve in needed.needed(lines, comparison.metric, FULL)
     ]
     said += needed.sentences(curves)

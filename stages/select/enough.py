@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from formats.comparison import Comparison
+from formats.comparison import Comparison, interval
 from formats.errors import ArtifactError, SettingError
 
 # What makes two selections the same way to choose, however much is chosen.
@@ -55,9 +55,7 @@ def enough(path: Path, params: Mapping[str, Any]) -> dict[str, Any]:
     _check_rules(found.path, curve, rules(params))
     needed, share, rows = curve["needed"], curve["share"], curve["rows"]
     fraction = round(min(1.0, needed["mean"]), 4)
-    spread = ""
-    if needed["low"] is not None:
-        spread = f", {max(0.0, needed['low']):.0%} to {min(1.0, needed['high']):.0%} over its seeds"
+    spread = interval(needed) and f", {interval(needed)} over its seeds"
     return {
         "fraction": fraction,
         "share": share,

@@ -161,12 +161,13 @@ def select(
             allowed = Budget(count=max(floor.count, rows_of(found["fraction"], pool)))
         chosen = allowed.apply(pool, choose, floor)
         chosen = chosen[np.argsort(pool.row[chosen], kind="stable")]
-        restored = weights and chosen_method.weighted and aim is None
+        can_weight = chosen_method.weighted and aim is None
+        restored = weights and can_weight
         weight_M = share_weights(pool, chosen) if restored else np.ones(len(chosen))
         if aim is not None:
             notes["target"] = aim.stats(chosen)
         stats = {**figures(source, pool, chosen, weight_M), **notes}
-        report(stats, chosen_method.weighted and aim is None, reporter)
+        report(stats, can_weight, reporter)
         read = further_inputs(must_include, exclude, target, curve)
         return _header(source, read, folder, key, params, stats), _columns(pool, chosen, weight_M)
 
